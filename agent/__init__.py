@@ -1,0 +1,1 @@
+"""The loop: graph, prompts, models, runner and command line."""

@@ -1,0 +1,1 @@
+"""Models: who answers. One file per implementation of `agent.models.base.Model`."""

@@ -1,0 +1,213 @@
+"""The one protocol behind which every machine stands, and the records that cross it.
+
+Both devices answer alike, so a candidate moves between them. A device raises `LaunchRefused` for a launch it would not accept and
+`InfraError` when it cannot tell; whatever a running kernel does wrong is a `Fault` inside the `Outcome`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from sandbox.ptx.nodes import Module
+from sandbox.ptx.plan import Plan
+
+Array: TypeAlias = npt.NDArray[Any]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+class Record(BaseModel):
+    """A frozen record; the docstring under each field says its meaning and unit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings")
+
+
+class FaultKind(StrEnum):
+    """How a launch ended when it did not end well."""
+
+    OUT_OF_BOUNDS = "out_of_bounds"
+    MISALIGNED = "misaligned"
+    UNWRITTEN_READ = "unwritten_read"
+    """Read of a register, or of shared, local, scratch or output memory, that nothing wrote."""
+    READ_ONLY_WRITE = "read_only_write"
+    """Store to .const or .param memory."""
+    DIVERGENT_BARRIER = "divergent_barrier"
+    """`bar.sync` or another barrier reached in a way the ISA leaves undefined."""
+    NON_CONVERGED = "non_converged"
+    """`.sync`/`.aligned` instruction whose named threads did not all come."""
+    DEADLOCK = "deadlock"
+    """Every thread that is left waits, and nothing can wake it."""
+    LIVELOCK = "livelock"
+    """Threads spin and the machine's state repeats: it would go on for ever."""
+    STEP_LIMIT = "step_limit"
+    """The budget of executed instructions or of wall time ran out."""
+    TRAP = "trap"
+    ASSERT = "assert"
+    """`__assertfail` was called."""
+    BAD_CALL = "bad_call"
+    """Indirect call or branch to something that is not a target; call depth exceeded."""
+    ILLEGAL_OPERAND = "illegal_operand"
+    """An operand value for which the instruction is undefined, such as a barrier id above 15."""
+
+
+HANGS = frozenset({FaultKind.DEADLOCK, FaultKind.LIVELOCK, FaultKind.STEP_LIMIT})
+
+
+class Fault(Record):
+    """What went wrong in a running kernel, as exactly as the device can say."""
+
+    kind: FaultKind
+    message: str
+    """One sentence for a person or a model: what happened, to whom, where."""
+    line: int | None = None
+    """PTX line, counted from 1 in the candidate file (plan lines included); None when the device cannot tell."""
+    source: str | None = None
+    """The text of that line, stripped."""
+    launch: int = 0
+    """Index of the launch in the plan."""
+    entry: str = ""
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+    """First thread concerned."""
+    threads: int | None = None
+    """How many threads met the same fault at the same instruction; None when not known."""
+    space: str | None = None
+    """State space of the access: global, shared, local, param, const, reg."""
+    buffer: str | None = None
+    """Name of the nearest buffer, variable or register; None when there is none."""
+    offset: int | None = None
+    """Byte offset of the access from the start of that buffer; may be negative or past the end."""
+    buffer_bytes: int | None = None
+    address: int | None = None
+    size: int | None = None
+    """Bytes of the access."""
+    waiting: tuple[str, ...] = ()
+    """For deadlock and livelock: who waits for what, one short phrase each."""
+
+
+class Notice(Record):
+    """Something seen while running that is not a fault: it becomes a warning of the evaluation."""
+
+    kind: str
+    """Such as unwritten_read, timer, l2, persistent_state, hazard."""
+    message: str
+    line: int | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A block of global memory handed to a kernel.
+
+    data: contents before the launch, 1-D uint8. `defined` False marks memory nobody has written (outputs, scratch): reading it is an
+    unwritten read until the kernel has written it.
+    """
+
+    name: str
+    data: Bytes
+    defined: bool = True
+    role: str = "input"
+    """input, output or scratch."""
+
+
+class OnUnwritten(StrEnum):
+    """What a device that can see it does at a read of memory or of a register that nothing wrote."""
+
+    FAULT = "fault"
+    """End the run with an UNWRITTEN_READ fault: the cause, named at once."""
+    POISON = "poison"
+    """Go on with `Limits.poison` in every such byte and leave a Notice: what hardware would do, to see whether it matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Budgets and modes of one run."""
+
+    steps: int = 4_000_000_000
+    """Thread-instructions over all launches."""
+    seconds: float = 60.0
+    """Wall time over all launches."""
+    stdout_bytes: int = 65_536
+    """Bytes of vprintf output kept; the rest is counted and dropped."""
+    on_unwritten: OnUnwritten = OnUnwritten.FAULT
+    poison: int = 0xA5
+    """Byte that fills registers, shared and local memory that nothing wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Executed instructions of one run, exact.
+
+    by_site: (entry or function name, line, full instruction name) -> executions. One execution is one thread for a per-thread
+    instruction and one warp for a warp-wide one (`mma`, `ldmatrix`, every `.aligned`); `wgmma` counts per warpgroup.
+    """
+
+    by_site: Mapping[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    threads: int = 0
+    """Thread-instructions in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run of a plan left behind."""
+
+    buffers: Mapping[str, Bytes]
+    """Contents of every buffer afterwards (also when a fault ended the run)."""
+    fault: Fault | None
+    counts: Counts
+    notices: tuple[Notice, ...] = ()
+    stdout: bytes = b""
+    """What vprintf printed, capped; never read as a result."""
+    stdout_dropped: int = 0
+    written: Mapping[str, npt.NDArray[np.bool_]] | None = None
+    """Per buffer, per byte: stored to by the kernel; None on a device that cannot see it."""
+    seconds: float = 0.0
+    """Wall seconds of the run on this device; on the emulator it says nothing about a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A candidate, ready to load: its tree, its plan and, for a real device, its machine code."""
+
+    module: Module
+    plan: Plan
+    text: str
+    """The candidate's text, for the source lines of faults."""
+    arch: str
+    """Such as sm_90a."""
+    cubin: bytes | None = None
+
+
+class Session(Protocol):
+    """A loaded module. Module-scope variables keep their values from run to run, as on hardware."""
+
+    def run(self, axes: Mapping[str, int], buffers: Mapping[str, Buffer], limits: Limits) -> Outcome:
+        """Run every launch of the plan, in order.
+
+        axes: values of the task's axes, for the plan's expressions and scalar arguments. buffers: inputs and outputs by name; scratch
+        is made by the session from the plan. Raises LaunchRefused, PlanError, InfraError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the session holds; safe to call twice."""
+        ...
+
+
+class Device(Protocol):
+    """A machine that runs PTX."""
+
+    @property
+    def name(self) -> str:
+        """`emulator`, or `cuda:0`."""
+        ...
+
+    def load(self, program: Program) -> Session:
+        """Load a module. Raises LaunchRefused when it cannot be loaded, InfraError when the device is not well."""
+        ...

@@ -1,0 +1,1 @@
+"""The PTX virtual machine on NumPy: the device that needs no GPU."""

@@ -1,0 +1,1 @@
+"""The PTX language: syntax tree, parser, printer, instruction families, candidate files and launch plans."""

@@ -1,0 +1,1 @@
+"""What happened: events, blobs, records and the store that keeps them."""
