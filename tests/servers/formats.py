@@ -1,7 +1,7 @@
 """The bodies of the three wire formats: what a service sends for one answer, and what it sends for a failure.
 
-Everything is a function of the request's bytes and the reply, so the same request always gets the same body: two
-runs of the same episodes, one of them killed and resumed, can be compared byte by byte.
+Everything is a function of the request's bytes and the reply, so the same request always gets the same
+body: two runs of the same episodes, one of them killed and resumed, can be compared byte by byte.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Reply:
     """What the server does with one call."""
 
     kind: str = "ok"
-    """`ok`, a key of FAILURES, or one of `truncated`, `refused`, `malformed` (broken JSON), `empty` (no choices),
-    `cut` (connection closed half way), `slow` (never answers); for streams also `stalled` (stops half way),
-    `ended` (no final events), `stream_error` (an error event half way)."""
+    """`ok`, a key of FAILURES, or one of `truncated`, `refused`, `malformed` (broken JSON), `empty` (no
+    choices), `cut` (connection closed half way), `slow` (never answers); for streams also `stalled` (stops
+    half way), `ended` (no final events), `stream_error` (an error event half way)."""
     text: str = "ok"
     reasoning: bool = True
     """Whether the answer carries a reasoning item or thinking blocks."""

@@ -11,12 +11,13 @@ As a process, for a client that is killed while the service lives on:
     python -m tests.servers.wire --port 0 --answers answers.json --calls calls.jsonl
 
 prints one line of JSON, `{"port": N, "openai": URL, "anthropic": URL}`, and serves until its standard input
-closes or it is terminated. `answers.json` maps a task to its answers by turn: `{"affine": ["first", "second"],
-"*": ["for any other"]}`; the task is the longest key found in the first user message, the turn is one more than
-the assistant messages in the request, and the last answer repeats. `calls.jsonl` gets one fsynced line for each
-call *before* it is answered: number, path, task, turn, sha256 of the body. `--script` names a JSON list of replies
-(`{"kind": "429", "headers": {"retry-after": "0"}}`) used up in order before the answers; `--every N --kind 500`
-makes every Nth call fail instead; `--delay S` makes every answer take S seconds.
+closes or it is terminated. `answers.json` maps a task to its answers by turn: `{"affine": ["first",
+"second"], "*": ["for any other"]}`; the task is the longest key found in the first user message, the turn
+is one more than the assistant messages in the request, and the last answer repeats. `calls.jsonl` gets one
+fsynced line for each call *before* it is answered: number, path, task, turn, sha256 of the body. `--script`
+names a JSON list of replies (`{"kind": "429", "headers": {"retry-after": "0"}}`) used up in order before
+the answers; `--every N --kind 500` makes every Nth call fail instead; `--delay S` makes every answer take S
+seconds.
 
 Bodies are functions of the request, so equal requests get equal answers, ids included.
 """
@@ -178,7 +179,8 @@ class _Server(ThreadingHTTPServer):
 
 
 class WireServer:
-    """The service; a context manager. `script`: replies by call (the last repeats) or a function of the call."""
+    """The service; a context manager. `script`: replies by call (the last repeats) or a function of the
+    call."""
 
     def __init__(
         self,
