@@ -1,8 +1,11 @@
 """What a model is to the loop: one request in, one response out, and typed failures.
 
-A model never retries; `agent.models.retry` does, by the class of the error. Provider-native items (encrypted reasoning, signed
-thinking blocks) travel as opaque JSON in `Response.native` and go back verbatim in the `Message` that replays that turn.
+A model never retries; `agent.models.retry` does, by the class of the error. Provider-native items
+(encrypted reasoning, signed thinking blocks) travel as opaque JSON in `Response.native` and go back
+verbatim in the `Message` that replays that turn.
 """
+
+# ruff: noqa: N818 (these names say what happened; the root of the tree says Error)
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class RateLimited(ModelError):
 
 
 class Unavailable(ModelError):
-    """A passing failure: connection, timeout, 5xx, overload. Retried. retry_after: seconds the service named, or None."""
+    """A passing failure: connection, timeout, 5xx, overload. Retried. retry_after: seconds the service
+    named, or None."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -35,12 +39,13 @@ class Unavailable(ModelError):
 
 
 class Garbled(ModelError):
-    """The service answered with something that is not an answer (broken JSON, no choices). Retried; it may have been billed."""
+    """The service answered with something that is not an answer (broken JSON, no choices). Retried; it may
+    have been billed."""
 
 
 class Refused(ModelError):
-    """Will not get better by asking again: authentication, permission, spend limit, not found, bad request. Ends the run at once
-    where it concerns every episode (`fatal`)."""
+    """Will not get better by asking again: authentication, permission, spend limit, not found, bad request.
+    Ends the run at once where it concerns every episode (`fatal`)."""
 
     def __init__(self, message: str, fatal: bool = True) -> None:
         super().__init__(message)
