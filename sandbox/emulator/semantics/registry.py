@@ -5,17 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sandbox.emulator.semantics import compare, convert, floating, integer, logic, move
+from sandbox.emulator.semantics import (
+    approx,
+    bitfield,
+    carry,
+    compare,
+    convert,
+    floating,
+    half,
+    integer,
+    logic,
+    matrix,
+    move,
+    warp,
+)
 from sandbox.emulator.semantics.types import Function, Lowered, Lowering, Modifiers
 from sandbox.ptx.nodes import Immediate, Instruction
 
-_MODULES = (integer, logic, floating, compare, move, convert)
+_TABLES: tuple[Mapping[str, Lowering], ...] = (
+    integer.LOWERINGS,
+    logic.LOWERINGS,
+    floating.LOWERINGS,
+    compare.LOWERINGS,
+    move.LOWERINGS,
+    convert.LOWERINGS,
+    bitfield.LOWERINGS,
+    half.LOWERINGS,
+    approx.LOWERINGS,
+    carry.LOWERINGS,
+    half.MIXED,
+    warp.LOWERINGS,
+    matrix.LOWERINGS,
+)
 
 
 def _gather() -> dict[str, tuple[Lowering, ...]]:
     table: dict[str, tuple[Lowering, ...]] = {}
-    for module in _MODULES:
-        for opcode, lowering in module.LOWERINGS.items():
+    for part in _TABLES:
+        for opcode, lowering in part.items():
             table[opcode] = (*table.get(opcode, ()), lowering)
     return table
 

@@ -232,7 +232,8 @@ def fma_double(a: Array, b: Array, c: Array, direction: str) -> Array:
     finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
     trivial = ~finite | (product == 0) & ((a == 0) | (b == 0))
     if np.any(trivial):
-        result = np.where(trivial, add_double(product, c, direction), result)
+        overflown = np.isinf(product) & np.isfinite(a) & np.isfinite(b)  # finite in truth, so c alone decides
+        result = np.where(trivial, add_double(np.where(overflown, 0.0, product), c, direction), result)
     size, other = np.abs(product), np.abs(c)
     unsafe = (
         (np.abs(a) > 2.0**990)
