@@ -69,8 +69,8 @@ TRANSPORT = (
     Rule(httpx2.TransportError, Unavailable),
     Rule(TimeoutError, Unavailable),
     Rule(httpx2.DecodingError, Garbled),
-    # An answer of the wrong shape trips whoever reads it, the SDKs too: broken JSON is a ValueError, a missing
-    # field a LookupError, text where an object should be an AttributeError.
+    # An answer of the wrong shape trips whoever reads it, the SDKs too: broken JSON is a ValueError, a
+    # missing field a LookupError, text in place of an object an AttributeError.
     *(Rule(kind, Garbled) for kind in (ValueError, LookupError, AttributeError, TypeError, RuntimeError)),
 )
 """Ends every table: what is raised below the SDKs, and by reading what came."""

@@ -37,7 +37,8 @@ def find_key(given: str | None, variable: str, base_url: str | None, model: str)
 
 
 class Scrubber:
-    """Removes keys, and passwords in URLs, from texts and JSON."""
+    """Removes keys, and passwords in URLs, from texts and JSON; and half characters, which no file can
+    hold."""
 
     def __init__(self, key: str, base_url: str | None = None) -> None:
         secrets = [key, urlsplit(base_url).password if base_url else None]
@@ -46,6 +47,10 @@ class Scrubber:
     def text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, MARK)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and UTF-8 cannot
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 
     def json(self, value: Any) -> Any:

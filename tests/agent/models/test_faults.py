@@ -87,3 +87,7 @@ def test_scrubbing_reaches_every_corner_and_keeps_order_and_words() -> None:
     assert list(scrub.json(body)) == ["b", "a", "c"]
     assert scrub.json(body) == {"b": [f"x {MARK} y", {MARK: None}], "a": 1.5, "c": MARK}
     assert Scrubber(NO_KEY).text("none of these") == "none of these"
+
+
+def test_half_characters_are_replaced_and_halves_that_meet_are_joined() -> None:
+    assert Scrubber("").json({"t": "a\ud800b \ud83d\ude00 é"}) == {"t": "a\ufffdb \U0001f600 é"}
