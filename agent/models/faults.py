@@ -64,6 +64,8 @@ class Rule:
         return not own_code(error) and any(sentence in text for sentence in self.sentences)
 
 
+UNREADABLE = "Expected an answer in the form that the service documents."
+
 TRANSPORT = (
     # A stream can break after the SDK has handed it out; then the errors are the transport's own.
     Rule(httpx2.TransportError, Unavailable),
@@ -71,7 +73,10 @@ TRANSPORT = (
     Rule(httpx2.DecodingError, Garbled),
     # An answer of the wrong shape trips whoever reads it, the SDKs too: broken JSON is a ValueError, a
     # missing field a LookupError, text in place of an object an AttributeError.
-    *(Rule(kind, Garbled) for kind in (ValueError, LookupError, AttributeError, TypeError, RuntimeError)),
+    *(
+        Rule(kind, Garbled, advice=UNREADABLE)
+        for kind in (ValueError, LookupError, AttributeError, TypeError, RuntimeError)
+    ),
 )
 """Ends every table: what is raised below the SDKs, and by reading what came."""
 
@@ -134,10 +139,12 @@ def classify(error: BaseException, rules: Sequence[Rule], model: str, scrub: Scr
 
 
 def _message(error: BaseException, rule: Rule, model: str, scrub: Scrubber) -> str:
-    said = " ".join(scrub.text(str(error)).split()) or "no message"
+    said = " ".join(scrub.text(str(getattr(error, "api_message", None) or error)).split()) or "no message"
     if len(said) > LONGEST_MESSAGE:
         said = said[:LONGEST_MESSAGE] + " …"
     facts = [type(error).__name__]
+    if error.__cause__ is not None:  # "Connection error." says nothing; what the transport raised does
+        facts.append(" ".join(scrub.text(repr(error.__cause__)).split())[:LONGEST_MESSAGE])
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         facts.append(f"status {status}")
