@@ -10,6 +10,7 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: cvt", "cvt.pack".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -47,13 +48,12 @@ def _widen(name: str, ftz: bool) -> Convert:
     return lambda values: values
 
 
-def _integer_to_double(values: Array) -> Array:
-    """An integer as a double rounded to odd; exact below 2**53."""
+def _two_doubles(values: Array) -> tuple[Array, Array]:
+    """An integer as the exact sum of two doubles."""
     if values.dtype.itemsize < 8:
-        return values.astype(np.float64)
+        return values.astype(np.float64), np.zeros((), np.float64)
     high = np.right_shift(values, values.dtype.type(32)).astype(np.float64) * 2.0**32
-    low = (values & values.dtype.type(0xFFFF_FFFF)).astype(np.float64)
-    return rounding.exact_sum(high, low)
+    return high, (values & values.dtype.type(0xFFFF_FFFF)).astype(np.float64)
 
 
 def _integer_to_float(result: str, direction: str, sat: bool) -> Convert | None:
@@ -65,12 +65,9 @@ def _integer_to_float(result: str, direction: str, sat: bool) -> Convert | None:
         if direction == "rn" and result in ("f32", "f64"):
             rounded = np.asarray(values).astype(dtype)
         elif result == "f64":
-            nearest = np.asarray(values).astype(np.float64)
-            wide = np.asarray(_integer_to_double(np.asarray(values)))
-            error = np.where(wide == nearest, 0.0, np.where(wide > nearest, 1.0, -1.0))
-            rounded = rounding.step_double(nearest, error, direction)
+            rounded = rounding.add_double(*_two_doubles(values), direction)
         else:
-            return _from_double(_integer_to_double(np.asarray(values)), result, direction, sat=sat)
+            return _from_double(rounding.exact_sum(*_two_doubles(values)), result, direction, sat=sat)
         return clamp_unit(rounded) if sat else rounded
 
     return convert
@@ -179,9 +176,7 @@ def _scalar(modifiers: Modifiers, result: str, source: str) -> Lowered | None:
     elif result == "tf32" or relu or satfinite:
         if not direction or result not in ("tf32", "f16", "bf16") or source != "f32":
             return None
-        convert = lambda values: _from_double(  # noqa: E731
-            values, result, direction, satfinite=satfinite, relu=relu
-        )
+        convert = partial(_from_double, result=result, direction=direction, satfinite=satfinite, relu=relu)
         relu = satfinite = False
     elif {result, source} <= _SCALARS:
         convert = _between_floats(result, source, direction, integral, ftz, sat)
@@ -193,36 +188,39 @@ def _scalar(modifiers: Modifiers, result: str, source: str) -> Lowered | None:
     return Lowered((source,), (result,), quiet(lambda values: (chosen(values),)))
 
 
+def _elements(packed: Array, name: str) -> Array:
+    """Carriers of the elements of a packed type, lowest first, on a new last axis."""
+    if name == "e2m1x2":
+        return np.stack([packed & np.uint8(15), packed >> np.uint8(4)], axis=-1)
+    return split(packed, dtype_of(TYPES[name].element))
+
+
+def _together(elements: Array, name: str) -> Array:
+    """The inverse of `_elements`."""
+    if name == "e2m1x2":
+        return elements[..., 0] | np.left_shift(elements[..., 1], np.uint8(4))
+    return join(elements.astype(dtype_of(TYPES[name].element), copy=False), dtype_of(name))
+
+
 def _packed(modifiers: Modifiers, result: str, source: str) -> Lowered | None:
-    """Forms whose result, or whose only source, holds two or four elements."""
+    """Forms whose result, or whose only source, holds two elements."""
     direction = modifiers.one_of("rn", "rz", default="rn")
     relu, satfinite = modifiers.has("relu"), modifiers.has("satfinite")
-    whole, element = dtype_of(result), TYPES[result].element
-    if not element:
+    element, inner = TYPES[result].element, TYPES[source].element
+    if element not in formats.FORMATS or TYPES[result].name != f"{element}x2":
         return None
-    narrow = dtype_of(element)
-
-    def put(values: Array) -> Array:
-        return _from_double(values, element, direction, satfinite=satfinite, relu=relu)
-
+    put = partial(_from_double, result=element, direction=direction, satfinite=satfinite, relu=relu)
     if source == "f32":
-        places = TYPES[result].width // TYPES[element].width
-        if places not in (2, 4) or element in ("f32", "e2m1"):
-            return None
 
-        def pack(*arrays: Array) -> tuple[Array, ...]:
-            shaped = np.broadcast_arrays(*arrays)
-            return (join(np.stack([put(array) for array in shaped[::-1]], axis=-1), whole),)
+        def pack(a: Array, b: Array) -> tuple[Array, ...]:
+            return (_together(np.stack(np.broadcast_arrays(put(b), put(a)), axis=-1), result),)
 
-        return Lowered(("f32",) * places, (result,), quiet(pack))
-    inner = TYPES[source].element
-    if not inner or inner == "e2m1" or element == "e2m1":
+        return Lowered(("f32", "f32"), (result,), quiet(pack))
+    if inner not in formats.FORMATS or source != f"{inner}x2":
         return None
-    widen, of = _widen(inner, False), dtype_of(inner)
+    widen = _widen(inner, False)
     return Lowered(
-        (source,),
-        (result,),
-        quiet(lambda values: (join(put(widen(split(values, of))).astype(narrow, copy=False), whole),)),
+        (source,), (result,), quiet(lambda a: (_together(put(widen(_elements(a, source))), result),))
     )
 
 

@@ -257,7 +257,8 @@ def fma_double(a: Array, b: Array, c: Array, direction: str) -> Array:
 def _away(values: Array) -> Array:
     """To nearest, ties away from zero; exact for |values| < 2**52."""
     whole = np.trunc(values)
-    return whole + np.where(np.abs(values - whole) >= 0.5, np.copysign(1.0, values), 0.0)
+    size = np.abs(whole) + (np.abs(values - whole) >= 0.5)
+    return np.copysign(size, values)
 
 
 TO_WHOLE: Mapping[str, Callable[[Array], Array]] = {

@@ -115,8 +115,9 @@ def singles(seed: int, count: int) -> Array:
     """f32 values: special ones, then random bit patterns, small integers and neighbours of powers of two."""
     rng = np.random.default_rng(seed)
     special = np.array(
-        [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754942e-38,
-         1.17549435e-38, -1.17549435e-38, 3.4028235e38, -3.4028235e38, 1 + 2.0**-23, 1 - 2.0**-24, 65504, 65520, 448, 464],
+        [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45,
+         1.1754942e-38, 1.17549435e-38, -1.17549435e-38, 3.4028235e38, -3.4028235e38,
+         1 + 2.0**-23, 1 - 2.0**-24, 65504, 65520, 448, 464],
         np.float32,
     )  # fmt: skip
     bits = rng.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
@@ -132,8 +133,9 @@ def doubles(seed: int, count: int) -> Array:
     """f64 values of the same kinds."""
     rng = np.random.default_rng(seed)
     special = np.array(
-        [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.2250738585072014e-308,
-         1.7976931348623157e308, -1.7976931348623157e308, 1 + 2.0**-52, 1 - 2.0**-53, 2.0**31, -(2.0**31), 2.0**63, 2.0**64]
+        [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324,
+         2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308,
+         1 + 2.0**-52, 1 - 2.0**-53, 2.0**31, -(2.0**31), 2.0**63, 2.0**64]
     )  # fmt: skip
     bits = rng.integers(0, 2**64, count, dtype=np.uint64).view(np.float64)
     whole = rng.integers(-40, 40, count).astype(np.float64)
