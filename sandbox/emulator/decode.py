@@ -1,0 +1,205 @@
+"""A module made runnable for one entry: a flat list of `Op`s whose indices are the program counters.
+
+Every instruction is specialised once, into a closure over its operands. What the machine does not know becomes an op that raises
+`CannotJudge` when a thread reaches it, so dead code never matters. A definite-assignment analysis finds the registers that some path
+may read before anything was written; only those carry run-time marks.
+
+Builders of single opcodes register themselves in `BUILDERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from sandbox.emulator.definite import analyse
+from sandbox.emulator.lanes import Lanes
+from sandbox.emulator.memory import Site
+from sandbox.emulator.names import (
+    Callee,
+    FrameShape,
+    LabelAt,
+    Line,
+    Placed,
+    Register,
+    Scope,
+    Spaces,
+    flatten,
+    functions_with_bodies,
+)
+from sandbox.emulator.operands import Unsupported, register_of
+from sandbox.ptx.nodes import Function, Instruction, Module, Name, Offset
+from tasks.errors import CannotJudge
+
+Run: TypeAlias = Callable[[Lanes], None]
+
+PLAIN, BRANCH, SYNC, BARRIER, CALL, RETURN, EXIT, INDIRECT = range(8)
+"""Kinds of op: what the scheduler has to do besides calling `run`."""
+
+FUNCTION_BASE = 0x0000_5000_0000
+"""Address of the first function; the next ones follow every 16 bytes."""
+
+
+def nothing(lanes: Lanes) -> None:
+    """An instruction without an effect the machine can show."""
+
+
+class Op:
+    """One decoded instruction."""
+
+    __slots__ = (
+        "checks", "collective", "count", "detail", "function", "guard", "kind", "line", "marks", "name", "negated",
+        "pc", "reads", "run", "shape", "site", "spins", "target", "writes",
+    )  # fmt: skip
+
+    def __init__(self, pc: int, line: Line) -> None:
+        instruction = line.instruction
+        self.pc = pc
+        self.kind = PLAIN
+        self.run: Run = nothing
+        self.name = instruction.name
+        self.line = instruction.span.line
+        self.function = line.shape.function.name
+        self.shape = line.shape
+        self.guard = -1
+        """Register of the guard, or -1."""
+        self.negated = False
+        self.collective = False
+        """Counts once a warp."""
+        self.count = 0
+        self.target = -1
+        """Where a branch goes."""
+        self.detail: Any = None
+        """What the scheduler needs of a SYNC, BARRIER, CALL or INDIRECT op."""
+        self.spins = False
+        """A thread may wait for another by executing this again and again."""
+        self.reads: list[int] = []
+        self.writes: list[int] = []
+        self.checks: tuple[int, ...] = ()
+        self.marks: tuple[int, ...] = ()
+        self.site = Site(self.name, self.line, self.function, pc)
+
+
+Builder: TypeAlias = Callable[["Decoder", Instruction, Op], None]
+BUILDERS: dict[str, Builder] = {}
+
+
+def builds(*opcodes: str) -> Callable[[Builder], Builder]:
+    """Register a builder for opcodes."""
+
+    def register(builder: Builder) -> Builder:
+        for opcode in opcodes:
+            BUILDERS[opcode] = builder
+        return builder
+
+    return register
+
+
+class Code:
+    """One entry and all device functions, decoded."""
+
+    def __init__(
+        self, module: Module, entry: Function, globals_: Mapping[str, Placed], shared: Spaces
+    ) -> None:
+        self.entry = entry
+        self.spaces = shared
+        outer = Scope(None, None)
+        outer.names.update(globals_)
+        for each in module.functions:
+            if not each.entry:
+                outer.names[each.name] = Callee(each)
+        self.lines: list[Line] = []
+        bodies = [entry, *functions_with_bodies(module)]
+        self.shapes = [flatten(each, outer, shared, self.lines) for each in bodies]
+        self.by_name = {shape.function.name: shape for shape in self.shapes}
+        self.addresses = {
+            each.name: FUNCTION_BASE + 16 * k
+            for k, each in enumerate(m for m in module.functions if not m.entry)
+        }
+        self.by_address = {address: name for name, address in self.addresses.items()}
+        align = shared.dynamic_align
+        self.dynamic_base = -(-shared.shared.top // align) * align if shared.dynamic else shared.shared.top
+        self.ops: list[Op] = []
+        for pc, line in enumerate(self.lines):
+            self.ops.append(Decoder(self, line, pc).op)
+        for shape in self.shapes:
+            analyse(self.ops, shape)
+
+    @property
+    def registers(self) -> int:
+        """A guess at the 32-bit registers a thread of the entry needs: those it names, which an assembler often halves."""
+        bits = sum(max(32, each) for each in self.shapes[0].bits if each > 1)
+        return min(255, max(16, bits // 64))
+
+
+class Decoder:
+    """The making of one op."""
+
+    def __init__(self, code: Code, line: Line, pc: int) -> None:
+        self.code = code
+        self.scope = line.scope
+        self.shape: FrameShape = line.shape
+        self.line = line
+        self.op = Op(pc, line)
+        instruction = line.instruction
+        try:
+            if instruction.guard is not None:
+                guard = register_of(instruction.guard.register, self.scope)
+                if guard is None or guard.bits != 1:
+                    raise Unsupported(f"guard {instruction.guard.register.text}")
+                self.op.guard, self.op.negated = guard.index, instruction.guard.negated
+                self.op.reads.append(guard.index)
+            builder = BUILDERS.get(instruction.opcode) or BUILDERS["*"]
+            builder(self, instruction, self.op)
+        except Unsupported as reason:
+            self._refuse(str(reason))
+        except (KeyError, IndexError, ValueError, TypeError) as reason:
+            self._refuse(f"{type(reason).__name__}: {reason}")
+
+    def _refuse(self, why: str) -> None:
+        op, text = self.op, self.line.instruction.name
+        op.kind, op.collective, op.detail = PLAIN, False, None
+        op.writes = []
+
+        def run(lanes: Lanes) -> None:
+            raise CannotJudge(
+                f"line {op.line}: the emulator does not execute `{text}` ({why}); a thread reached it, so this candidate needs a "
+                "real GPU"
+            )
+
+        op.run = run
+
+    # What builders ask
+
+    def reads(self, register: Register) -> None:
+        self.op.reads.append(register.index)
+
+    def writes(self, register: Register) -> None:
+        self.op.writes.append(register.index)
+
+    def base_of(self, placed: Placed) -> int:
+        """Address of a variable in its own space (local: within the frame)."""
+        return self.code.dynamic_base if placed.space == "shared" and placed.base < 0 else placed.base
+
+    def address_constant(self, operand: Name | Offset) -> int | None:
+        """The address of a variable or function that a name stands for; None when it is neither, or local to the thread."""
+        base, offset = (operand.base, operand.offset) if isinstance(operand, Offset) else (operand, 0)
+        found = self.scope.find(base.text)
+        if isinstance(found, Placed) and found.space != "local":
+            return self.base_of(found) + offset
+        if isinstance(found, Callee):
+            return self.code.addresses[base.text] + offset
+        return None
+
+    def local_offset(self, operand: Name | Offset) -> int | None:
+        """The offset of a local variable in its frame; None when the name is not one."""
+        base, offset = (operand.base, operand.offset) if isinstance(operand, Offset) else (operand, 0)
+        found = self.scope.find(base.text)
+        return found.base + offset if isinstance(found, Placed) and found.space == "local" else None
+
+    def label(self, name: str) -> int:
+        """Program counter of a label."""
+        found = self.scope.find(name)
+        if not isinstance(found, LabelAt):
+            raise Unsupported(f"there is no label {name}")
+        return found.pc

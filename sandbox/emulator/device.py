@@ -1,0 +1,214 @@
+"""The emulator as a Device: loads a module, binds a plan, runs its launches and tells what happened.
+
+A session keeps the values of module-scope variables between runs, as hardware does between launches of one loaded module.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from sandbox.device import Buffer, Counts, Fault, Limits, Notice, Outcome, Program
+from sandbox.emulator import builders as builders
+from sandbox.emulator import image as images
+from sandbox.emulator.chip import Chip, check_launch, chip_of
+from sandbox.emulator.decode import FUNCTION_BASE, Code
+from sandbox.emulator.faults import Stopped
+from sandbox.emulator.machine import Machine, Tally
+from sandbox.emulator.memory import Arena, Region, Store
+from sandbox.emulator.names import Placed, Scope, Spaces, base_space, place_shared
+from sandbox.emulator.params import pack
+from sandbox.ptx.binding import BoundLaunch, TensorInfo, bind, scratch_bytes
+from sandbox.ptx.nodes import Function
+from tasks.errors import CannotJudge, LaunchRefused
+
+SCRATCH_BYTES = 4 << 30
+
+
+class EmulatorDevice:
+    """A machine that runs PTX on NumPy. arch: which chip's residency and limits it has, such as sm_90a."""
+
+    def __init__(self, arch: str = "sm_90a") -> None:
+        self.arch = arch
+        self.chip = chip_of(arch)
+
+    @property
+    def name(self) -> str:
+        return "emulator"
+
+    def load(self, program: Program) -> EmulatorSession:
+        """Lay out the module's variables. Raises LaunchRefused, CannotJudge."""
+        return EmulatorSession(program, self.chip)
+
+
+class EmulatorSession:
+    """A loaded module."""
+
+    def __init__(self, program: Program, chip: Chip) -> None:
+        self.program = program
+        self.chip = chip
+        self.lines = program.text.split("\n")
+        module = program.module
+        self.image = images.build(module)
+        self.functions = {
+            each.name: FUNCTION_BASE + 16 * k
+            for k, each in enumerate(m for m in module.functions if not m.entry)
+        }
+        images.reserve(self.image, Arena())  # places only: initialisers may name addresses
+        self.kept: dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]] = {}
+        const = np.zeros(max(16, -(-self.image.const.top // 16) * 16), np.uint8)
+        for each in self.image.variables:
+            data = images.contents(each, self.image, self.functions)
+            if base_space(each) == "const":
+                start = self.image.placed[each.name].base
+                const[start : start + len(data)] = data
+            else:
+                self.kept[each.name] = data
+        self.const = Store(const, None)
+        self.codes: dict[str, Code] = {}
+
+    def close(self) -> None:
+        """Free what the session holds."""
+        self.codes.clear()
+        self.kept.clear()
+
+    def run(self, axes: Mapping[str, int], buffers: Mapping[str, Buffer], limits: Limits) -> Outcome:
+        """Run every launch of the plan, in order. Raises LaunchRefused, PlanError, CannotJudge."""
+        started = time.monotonic()
+        plan, module = self.program.plan, self.program.module
+        tensors = {name: TensorInfo("u8", (buffer.data.nbytes,)) for name, buffer in buffers.items()}
+        launches = bind(plan, module, axes=axes, tensors=tensors)
+        arena = Arena()
+        variables = images.reserve(self.image, arena)
+        regions = {
+            name: arena.reserve(name, buffer.data.nbytes, defined=buffer.defined, role=buffer.role)
+            for name, buffer in buffers.items()
+        }
+        scratch = self._reserve_scratch(axes, arena)
+        arena.build()
+        for name, region in variables.items():
+            arena.bytes_of(region)[:] = self.kept[name]
+        for name, region in regions.items():
+            arena.bytes_of(region)[:] = buffers[name].data
+        for name, region in scratch.items():
+            if not region.defined:
+                arena.bytes_of(region)[:] = limits.poison
+            regions[name] = region
+        tally = Tally(limits, started + limits.seconds)
+        fault: Fault | None = None
+        used: list[Code] = []
+        for number, launch in enumerate(launches):
+            machine = self._machine(launch, arena, regions, tally, number + 1)
+            if machine.code not in used:
+                used.append(machine.code)
+                for op in machine.code.ops:
+                    op.count = 0
+            try:
+                with np.errstate(all="ignore"):
+                    machine.run()
+            except Stopped as stopped:
+                fault = self._fault(stopped, machine, number, launch.entry)
+                break
+        for name, region in variables.items():
+            self.kept[name] = arena.bytes_of(region).copy()
+        return Outcome(
+            buffers={name: arena.bytes_of(regions[name]).copy() for name in buffers},
+            fault=fault,
+            counts=Counts(_counts(used), tally.steps),
+            notices=tuple(
+                Notice(kind=kind, message=message, line=line, source=self._source(line))
+                for (kind, line), message in tally.notices.items()
+            ),
+            stdout=bytes(tally.stdout),
+            stdout_dropped=tally.stdout_dropped,
+            written={name: arena.written_of(regions[name]).astype(np.bool_) for name in buffers},
+            seconds=time.monotonic() - started,
+        )
+
+    def _reserve_scratch(self, axes: Mapping[str, int], arena: Arena) -> dict[str, Region]:
+        out: dict[str, Region] = {}
+        for name, size in scratch_bytes(self.program.plan, axes).items():
+            if size > SCRATCH_BYTES:
+                raise LaunchRefused(
+                    f"scratch {name} asks for {size} bytes; at most {SCRATCH_BYTES} are given"
+                )
+            zero = self.program.plan.scratch[name].init == "zero"
+            out[name] = arena.reserve(name, size, defined=zero, role="scratch")
+        return out
+
+    def _code(self, entry: str) -> Code:
+        found = self.codes.get(entry)
+        if found is None:
+            module = self.program.module
+            function: Function = next(each for each in module.functions if each.entry and each.name == entry)
+            spaces = Spaces()
+            names: dict[str, Placed] = dict(self.image.placed)
+            for variable in module.variables:
+                if base_space(variable) == "shared":
+                    names[variable.name] = place_shared(variable, spaces)
+            found = self.codes[entry] = Code(module, function, names, spaces)
+        return found
+
+    def _machine(
+        self, launch: BoundLaunch, arena: Arena, regions: Mapping[str, Region], tally: Tally, grid_id: int
+    ) -> Machine:
+        code = self._code(launch.entry)
+        clusters = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        check_launch(
+            self.chip,
+            launch.entry,
+            launch.grid,
+            launch.block,
+            code.dynamic_base + launch.dynamic_smem,
+            clusters,
+        )
+        if clusters > 1:
+            raise CannotJudge(
+                f"launch of {launch.entry}: the emulator runs no clusters of more than one block yet; found {launch.cluster}"
+            )
+        param = pack(launch, code, regions)
+        return Machine(
+            code,
+            self.chip,
+            arena,
+            (self.const, self.image.const.regions),
+            (Store(param, None), code.spaces.params.regions),
+            launch.grid,
+            launch.block,
+            launch.dynamic_smem,
+            tally,
+            grid_id,
+        )
+
+    def _source(self, line: int | None) -> str | None:
+        return self.lines[line - 1].strip() if line is not None and 1 <= line <= len(self.lines) else None
+
+    def _fault(self, stopped: Stopped, machine: Machine, launch: int, entry: str) -> Fault:
+        wave = machine.current.wave if machine.current is not None else None
+        lane = stopped.lane
+        return Fault(
+            kind=stopped.kind,
+            message=stopped.message,
+            line=stopped.line,
+            source=self._source(stopped.line),
+            launch=launch,
+            entry=entry,
+            block=wave.block_coordinates(lane[0]) if wave is not None and lane is not None else None,
+            thread=wave.thread_coordinates(lane) if wave is not None and lane is not None else None,
+            **stopped.details,
+        )
+
+
+def _counts(codes: list[Code]) -> dict[tuple[str, int, str], int]:
+    out: dict[tuple[str, int, str], int] = {}
+    for code in codes:
+        for op in code.ops:
+            if op.count:
+                key = (op.function, op.line, op.name)
+                out[key] = out.get(key, 0) + op.count
+    return out
+
+
+__all__ = ["EmulatorDevice", "EmulatorSession", "Scope"]

@@ -1,0 +1,133 @@
+"""Module-scope variables: where they lie in global and constant memory, and the bytes they begin with.
+
+Source: PTX ISA, "Initializers", "Constant State Space", "Global State Space".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sandbox.emulator.memory import CONST_WINDOW, SHARED_WINDOW, Arena, Region
+from sandbox.emulator.names import FrameShape, Layout, Placed, Scope, base_space, element_bytes, sizes
+from sandbox.emulator.operands import constant
+from sandbox.emulator.semantics.types import TYPES
+from sandbox.ptx.nodes import Block, Immediate, Initializer, Module, Variable
+from tasks.errors import CannotJudge, LaunchRefused
+
+CONST_BYTES = 65_536
+GLOBAL_BYTES = 1 << 30
+
+
+@dataclass(slots=True)
+class Image:
+    """A module's variables, laid out."""
+
+    variables: list[Variable]
+    const: Layout = field(default_factory=Layout)
+    placed: dict[str, Placed] = field(default_factory=dict[str, Placed])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def _inner(block: Block) -> Iterator[Variable]:
+    for statement in block.statements:
+        if isinstance(statement, Variable):
+            yield statement
+        elif isinstance(statement, Block):
+            yield from _inner(statement)
+
+
+def build(module: Module) -> Image:
+    """Collect the .global and .const variables of a module, those inside functions too."""
+    every = list(module.variables)
+    for function in module.functions:
+        if function.body is not None:
+            every.extend(_inner(function.body))
+    chosen = [each for each in every if base_space(each) in ("global", "const")]
+    image = Image(chosen)
+    total = 0
+    for each in chosen:
+        if "extern" in each.linkage and each.init is None and None in each.dims:
+            raise LaunchRefused(f"variable {each.name} is extern and nothing defines it")
+        size, _ = sizes(each)
+        image.sizes[each.name] = size
+        total += size
+        if base_space(each) == "const":
+            image.placed[each.name] = image.const.place(each, "const")
+    if image.const.top > CONST_BYTES:
+        raise LaunchRefused(f".const variables take {image.const.top} bytes; a module may have {CONST_BYTES}")
+    if total > GLOBAL_BYTES:
+        raise LaunchRefused(f"module variables take {total} bytes; more than {GLOBAL_BYTES} is refused here")
+    return image
+
+
+def reserve(image: Image, arena: Arena) -> dict[str, Region]:
+    """Regions of the .global variables; the first things in an arena, so that their addresses never change."""
+    regions: dict[str, Region] = {}
+    for each in image.variables:
+        if base_space(each) == "global":
+            region = arena.reserve(each.name, image.sizes[each.name], defined=True, role="variable")
+            regions[each.name] = region
+            image.placed[each.name] = Placed("global", region.base, region.size, each.name)
+    return regions
+
+
+def contents(variable: Variable, image: Image, functions: dict[str, int]) -> npt.NDArray[np.uint8]:
+    """The bytes a variable begins with; zero where nothing is said."""
+    size = image.sizes[variable.name]
+    data = np.zeros(size, np.uint8)
+    if variable.init is None:
+        return data
+    unit = element_bytes(variable.type)
+    dims = [extent if extent is not None else 0 for extent in variable.dims]
+    if variable.vector > 1:
+        dims.append(variable.vector)
+    flat: list[tuple[int, Initializer]] = []
+    _spread(variable.init, dims, 0, flat)
+    kind = TYPES.get(variable.type)
+    for place, value in flat:
+        start = place * unit
+        if start + unit > size:
+            raise LaunchRefused(f"variable {variable.name}: more initial values than elements")
+        if isinstance(value, Immediate):
+            if kind is None:
+                raise CannotJudge(
+                    f"variable {variable.name} of type .{variable.type} cannot be initialised here"
+                )
+            raw = constant(value, kind).tobytes()
+        else:
+            assert not isinstance(value, tuple)
+            raw = _address(value.symbol, value.generic, image, functions) + value.offset
+            if value.mask is not None:
+                shift = (value.mask & -value.mask).bit_length() - 1
+                raw = (raw & value.mask) >> shift
+            raw = (raw & ((1 << 8 * unit) - 1)).to_bytes(unit, "little")
+        data[start : start + unit] = np.frombuffer(raw, np.uint8)
+    return data
+
+
+def _spread(init: Initializer, dims: list[int], at: int, out: list[tuple[int, Initializer]]) -> None:
+    if not isinstance(init, tuple):
+        out.append((at, init))
+        return
+    step = 1
+    for extent in dims[1:]:
+        step *= extent
+    for k, part in enumerate(init):
+        _spread(part, dims[1:], at + k * step, out)
+
+
+def _address(symbol: str, generic: bool, image: Image, functions: dict[str, int]) -> int:
+    found = image.placed.get(symbol)
+    if found is None:
+        if symbol in functions:
+            return functions[symbol]
+        raise CannotJudge(f"an initialiser names {symbol}, whose address the emulator cannot give")
+    window = {"const": CONST_WINDOW, "shared": SHARED_WINDOW}.get(found.space, 0) if generic else 0
+    return found.base + window
+
+
+__all__ = ["FrameShape", "Image", "Scope", "build", "contents", "reserve"]

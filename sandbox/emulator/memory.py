@@ -1,0 +1,213 @@
+"""Byte memory of every state space: where an address leads, and loads and stores of many threads at once.
+
+A `Store` is the flat bytes behind one space; `Region`s are the named parts of it that a kernel may touch. Global memory is one arena
+of buffers, each behind a guard gap, so that nearly every stray access lands between two regions and is told exactly. Shared, local,
+const and param memory also appear in the generic address space, each in a window of its own.
+
+Invariants
+- `written` has one byte a byte of memory, 1 once something put it there; None when all of the store always holds something.
+- Indices are int64 byte positions in a store, in bounds and aligned: `resolve` has faulted otherwise.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sandbox.emulator.lanes import Array
+
+GLOBAL_BASE = 0x7F40_0000_0000
+SHARED_WINDOW = 0x7E00_0000_0000
+LOCAL_WINDOW = 0x7D00_0000_0000
+CONST_WINDOW = 0x7C00_0000_0000
+PARAM_WINDOW = 0x7B00_0000_0000
+WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "const": CONST_WINDOW, "param": PARAM_WINDOW}
+TAG_BITS = 40
+"""Address bits below a window's number."""
+TAGS = {base >> TAG_BITS: space for space, base in WINDOWS.items()}
+GUARD = 4096
+"""Bytes that belong to nobody between two buffers of global memory, at least."""
+BASE_ALIGN = 512
+"""Alignment of a buffer, as cuMemAlloc gives on every card of today or better."""
+
+UINT = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+ALL_WRITTEN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
+
+
+@dataclass(slots=True)
+class Region:
+    """A named stretch of a space."""
+
+    name: str
+    base: int
+    """Address in its own space."""
+    size: int
+    defined: bool = True
+    """False: bytes that nothing wrote hold nothing."""
+    read_only: bool = False
+    role: str = "variable"
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+class Store:
+    """Flat bytes, with views by element size."""
+
+    __slots__ = ("checks", "data", "views", "written", "written_views")
+
+    def __init__(self, data: npt.NDArray[np.uint8], written: npt.NDArray[np.uint8] | None) -> None:
+        self.data = data
+        self.views: dict[int, Array] = {1: data}
+        self.written = written
+        self.written_views: dict[int, Array] = {} if written is None else {1: written}
+        self.checks = 0
+
+    def view(self, size: int) -> Array:
+        found = self.views.get(size)
+        if found is None:
+            found = self.views[size] = self.data.view(UINT[size])
+        return found
+
+    def written_view(self, size: int) -> Array:
+        found = self.written_views.get(size)
+        if found is None:
+            assert self.written is not None
+            found = self.written_views[size] = self.written.view(UINT[size])
+        return found
+
+
+def blank(size: int, poison: int, *, written: bool = False) -> Store:
+    """A store of poison, rounded up to whole 16 bytes, in which nothing counts as written unless said so."""
+    rounded = max(16, -(-size // 16) * 16)
+    data = np.full(rounded, poison, np.uint8) if poison else np.zeros(rounded, np.uint8)
+    return Store(data, None if written else np.zeros(rounded, np.uint8))
+
+
+class Arena:
+    """Global memory: buffers and module variables behind guard gaps."""
+
+    def __init__(self) -> None:
+        self.regions: list[Region] = []
+        self.bases: list[int] = []
+        self.top = GLOBAL_BASE
+        self.store = blank(0, 0)
+        self.last: Region | None = None
+
+    def reserve(self, region_name: str, size: int, *, defined: bool, role: str) -> Region:
+        """A new region behind a guard gap; `build` gives it memory."""
+        base = -(-(self.top + GUARD) // BASE_ALIGN) * BASE_ALIGN
+        region = Region(region_name, base, size, defined, role=role)
+        self.regions.append(region)
+        self.bases.append(base)
+        self.top = base + size
+        return region
+
+    def build(self) -> None:
+        """Memory for all regions, zero."""
+        self.store = blank(self.top - GLOBAL_BASE + GUARD, 0)
+
+    def bytes_of(self, region: Region) -> npt.NDArray[np.uint8]:
+        start = region.base - GLOBAL_BASE
+        return self.store.data[start : start + region.size]
+
+    def written_of(self, region: Region) -> npt.NDArray[np.uint8]:
+        assert self.store.written is not None
+        start = region.base - GLOBAL_BASE
+        return self.store.written[start : start + region.size]
+
+    def nearest(self, address: int) -> Region | None:
+        """The region that holds an address, or else the one with the least distance to it."""
+        at = bisect_right(self.bases, address)
+        around = self.regions[max(at - 1, 0) : at + 1]
+        return min(around, key=lambda r: max(r.base - address, address - r.end + 1, 0), default=None)
+
+    def fits(self, low: int, high: int) -> Region | None:
+        """The one region that holds [low, high)."""
+        region = self.last
+        if region is not None and region.base <= low and high <= region.base + region.size:
+            return region
+        at = bisect_right(self.bases, low) - 1
+        if at >= 0:
+            region = self.regions[at]
+            if high <= region.end:
+                self.last = region
+                return region
+        return None
+
+    def inside(self, addresses: Array, size: int) -> tuple[Array, Array]:
+        """(whether each access is in one region, index of that region)."""
+        bases = np.array(self.bases, np.uint64)
+        ends = np.array([region.end for region in self.regions], np.uint64)
+        at = np.searchsorted(bases, addresses, side="right") - 1
+        safe = np.maximum(at, 0)
+        room = (
+            ends[safe] - np.minimum(addresses, ends[safe])
+            if len(ends)
+            else np.zeros(len(addresses), np.uint64)
+        )
+        return (at >= 0) & (room >= np.uint64(size)), safe
+
+
+@dataclass(slots=True)
+class Site:
+    """What an access needs to say about itself."""
+
+    name: str
+    """Full name of the instruction."""
+    line: int
+    function: str
+    pc: int = -1
+
+
+@dataclass(slots=True)
+class Piece:
+    """The part of an access that falls into one store; `chosen` is None when that is all of it."""
+
+    store: Store
+    index: Array
+    space: str
+    chosen: Array | None = None
+    check: bool = True
+    """Whether bytes may be unwritten."""
+    region: Region | None = None
+
+
+def take(piece: Piece, size: int, count: int) -> list[Array]:
+    """`count` consecutive elements of `size` bytes for each thread."""
+    view = piece.store.view(size)
+    index = piece.index if size == 1 else piece.index >> (size.bit_length() - 1)
+    if count == 1:
+        return [view.take(index)]
+    return [view.take(index + k) for k in range(count)]
+
+
+def put(piece: Piece, size: int, values: list[Array]) -> None:
+    """Store consecutive elements of `size` bytes for each thread; of two threads at one address the later stays."""
+    view = piece.store.view(size)
+    index = piece.index if size == 1 else piece.index >> (size.bit_length() - 1)
+    marks = piece.store.written_view(size) if piece.store.written is not None else None
+    for k, value in enumerate(values):
+        at = index + k if k else index
+        view[at] = value
+        if marks is not None:
+            marks[at] = ALL_WRITTEN[size]
+
+
+def unwritten(piece: Piece, size: int, count: int) -> Array | None:
+    """Which accesses read a byte that nothing wrote; None when none does."""
+    store = piece.store
+    if store.written is None or not piece.check:
+        return None
+    view = store.written_view(size)
+    index = piece.index if size == 1 else piece.index >> (size.bit_length() - 1)
+    good: Array | None = None
+    for k in range(count):
+        part = view.take(index + k if k else index) == ALL_WRITTEN[size]
+        good = part if good is None else good & part
+    assert good is not None
+    return None if good.all() else ~good
