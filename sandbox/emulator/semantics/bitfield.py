@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from sandbox.emulator.semantics.types import TYPES, Array, Lowered, Lowering, Modifiers, bits_of, dtype_of
+from sandbox.emulator.semantics.types import (
+    TYPES,
+    Array,
+    Lowered,
+    Lowering,
+    Modifiers,
+    bits_of,
+    dtype_of,
+    quiet,
+)
 
 _BITS = frozenset({"b32", "b64"})
 _FIELDS = frozenset({"u32", "u64", "s32", "s64"})
@@ -79,7 +88,7 @@ def _bfind(modifiers: Modifiers) -> Lowered | None:
         place = np.subtract(width, found) if amount else np.subtract(found, np.uint32(1))
         return (np.where(found == 0, _NONE, place),)
 
-    return Lowered((name,), ("u32",), find)
+    return Lowered((name,), ("u32",), quiet(find))
 
 
 def _fns(modifiers: Modifiers) -> Lowered | None:
@@ -100,7 +109,7 @@ def _fns(modifiers: Modifiers) -> Lowered | None:
             found = np.where(hit & (seen == wanted), place.astype(np.uint32), found)
         return (found,)
 
-    return Lowered(("b32", "b32", "s32"), ("b32",), nth)
+    return Lowered(("b32", "b32", "s32"), ("b32",), quiet(nth))
 
 
 def _brev(modifiers: Modifiers) -> Lowered | None:
@@ -134,7 +143,7 @@ def _bfe(modifiers: Modifiers) -> Lowered | None:
             field = np.where(set_, field | ~ones, field)
         return (np.asarray(field).view(dtype),)
 
-    return Lowered((name, "u32", "u32"), (name,), extract)
+    return Lowered((name, "u32", "u32"), (name,), quiet(extract))
 
 
 def _bfi(modifiers: Modifiers) -> Lowered | None:
@@ -148,7 +157,7 @@ def _bfi(modifiers: Modifiers) -> Lowered | None:
         mask = shift_left(low_ones(size, dtype), start)
         return ((b & ~mask) | (shift_left(a, start) & mask),)
 
-    return Lowered((name, name, "u32", "u32"), (name,), insert)
+    return Lowered((name, name, "u32", "u32"), (name,), quiet(insert))
 
 
 def _bmsk(modifiers: Modifiers) -> Lowered | None:
@@ -161,7 +170,7 @@ def _bmsk(modifiers: Modifiers) -> Lowered | None:
         start, size = (a, b) if mode == "clamp" else (a & five, b & five)
         return (shift_left(low_ones(np.minimum(size, np.uint32(32)), word), start),)
 
-    return Lowered(("u32", "u32"), ("b32",), mask)
+    return Lowered(("u32", "u32"), ("b32",), quiet(mask))
 
 
 def _szext(modifiers: Modifiers) -> Lowered | None:
@@ -180,7 +189,7 @@ def _szext(modifiers: Modifiers) -> Lowered | None:
             value = np.where(set_, value | ~ones, value)
         return (np.asarray(value).view(a.dtype),)
 
-    return Lowered((name, "u32"), (name,), extend)
+    return Lowered((name, "u32"), (name,), quiet(extend))
 
 
 LOWERINGS: Mapping[str, Lowering] = {
