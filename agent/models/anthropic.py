@@ -32,7 +32,7 @@ from agent.models.base import (
     Unavailable,
     Usage,
 )
-from agent.models.faults import OVERLONG, TRANSPORT, Rule, classify
+from agent.models.faults import CONTEXT_CODES, OVERLONG, TRANSPORT, Rule, classify
 from agent.models.keys import Scrubber, find_key
 
 Json = dict[str, Any]
@@ -47,6 +47,7 @@ CACHE: Json = {"type": "ephemeral"}
 
 RULES = (
     Rule(anthropic.ContentTooLargeError, ContextOverflow),
+    Rule(anthropic.APIStatusError, ContextOverflow, codes=CONTEXT_CODES),
     Rule(anthropic.BadRequestError, ContextOverflow, sentences=OVERLONG),
     # Rate limits in class, exhausted budgets in fact: they do not pass by waiting. (A ramp limit does.)
     Rule(anthropic.EnforcedSpendLimitReachedError, Refused, advice="Raise the spend limit."),

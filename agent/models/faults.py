@@ -26,6 +26,9 @@ from agent.models.keys import Scrubber
 LONGEST_MESSAGE = 600
 """Characters of a service's message that are kept; a gateway may answer with a whole page of HTML."""
 
+CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+"""What services call a conversation that does not fit: OpenAI and vLLM; llama.cpp."""
+
 OVERLONG = (
     "maximum context length",  # OpenAI's sentence, kept by vLLM
     "longer than the model's context length",  # SGLang

@@ -32,7 +32,7 @@ from agent.models.base import (
     Unavailable,
     Usage,
 )
-from agent.models.faults import OVERLONG, TRANSPORT, Rule, classify
+from agent.models.faults import CONTEXT_CODES, OVERLONG, TRANSPORT, Rule, classify
 from agent.models.keys import Scrubber, find_key
 
 Json = dict[str, Any]
@@ -40,8 +40,6 @@ Json = dict[str, Any]
 NO_ANSWER = "(no answer)"
 """Stands for an assistant turn that has nothing to replay, so that user and assistant still alternate."""
 
-CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-"""OpenAI and vLLM; llama.cpp."""
 BILLING_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 CONFIGURATION_CODES = frozenset(
     {"unsupported_parameter", "unsupported_value", "unknown_parameter", "model_not_found", "invalid_api_key"}

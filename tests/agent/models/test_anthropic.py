@@ -99,6 +99,7 @@ async def test_an_empty_answer_can_be_replayed(make_request: MakeRequest) -> Non
         (Reply(kind="429", code="ramp_limit_exceeded", headers={"retry-after": "3"}), RateLimited, None),
         (Reply(kind="400_plain", code="organization_on_hold"), Refused, True),
         (Reply(kind="400_plain", message="prompt is too long: 9 tokens > 8 maximum"), ContextOverflow, None),
+        (Reply(kind="400_plain", code="exceed_context_size_error"), ContextOverflow, None),
         (Reply(kind="400_plain", message="prompt is too long", code="some_other_code"), Refused, False),
     ],
 )
