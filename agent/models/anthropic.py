@@ -37,6 +37,9 @@ from agent.models.keys import Scrubber, find_key
 
 Json = dict[str, Any]
 
+OFFICIAL = "https://api.anthropic.com"
+"""Given explicitly, so that the SDK does not look for another in the environment: the options tell all."""
+
 DEFAULT_MAX_TOKENS = 32_000
 """The service insists on a limit; this one is sent where the request names none."""
 
@@ -114,7 +117,7 @@ class Anthropic:
         self._scrub = Scrubber(key, base_url)
         self._client = anthropic.AsyncAnthropic(
             api_key=key,
-            base_url=base_url,
+            base_url=base_url or OFFICIAL,
             max_retries=0,
             timeout=anthropic.Timeout(timeout, connect=min(timeout, 15.0)),
         )

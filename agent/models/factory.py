@@ -3,6 +3,7 @@ seconds."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,8 @@ class ModelOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     base_url: str | None = None
-    """A compatible server, such as http://127.0.0.1:8000/v1; None: the service's own address."""
+    """A compatible server, such as http://127.0.0.1:8000/v1; None: the service's own address. The key that
+    is set goes there: name another with `api_key_env`."""
     api: Literal["responses", "chat"] = "responses"
     """For openai: which of its two wire formats."""
     api_key_env: str | None = None
@@ -35,6 +37,9 @@ class ModelOptions(BaseModel):
     answer_timeout: float | None = Field(default=None, gt=0)
     """For mailbox: seconds to wait for an answer; None: for ever."""
 
+
+BASE_URLS = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
+"""Provider: the variable in which its own SDK looks for another server."""
 
 Make = Callable[[str, ModelOptions], Model]
 
@@ -80,10 +85,17 @@ PROVIDERS: dict[str, tuple[str, Make]] = {
 """Provider: how it is written, with what it is; and what makes it."""
 
 
+def with_environment(spec: str, options: ModelOptions) -> ModelOptions:
+    """The options with the server that the environment names, where none is given; freeze and price these."""
+    variable = BASE_URLS.get(spec.partition(":")[0], "")
+    named = os.environ.get(variable, "").strip()
+    return options if options.base_url or not named else options.model_copy(update={"base_url": named})
+
+
 def make_model(spec: str, options: ModelOptions | None = None) -> Model:
     """The model that `spec` names. Raises InputError: unknown form, missing key, unreadable cassette."""
     provider, colon, name = spec.partition(":")
     if not colon or not name or provider not in PROVIDERS:
         forms = "\n".join(f"  {form}" for form, _ in PROVIDERS.values())
         raise InputError(f"unknown model {spec!r}; expected one of\n{forms}")
-    return PROVIDERS[provider][1](name, options or ModelOptions())
+    return PROVIDERS[provider][1](name, with_environment(spec, options or ModelOptions()))

@@ -37,6 +37,9 @@ from agent.models.keys import Scrubber, find_key
 
 Json = dict[str, Any]
 
+OFFICIAL = "https://api.openai.com/v1"
+"""Given explicitly, so that the SDK does not look for another in the environment: the options tell all."""
+
 NO_ANSWER = "(no answer)"
 """Stands for an assistant turn that has nothing to replay, so that user and assistant still alternate."""
 
@@ -108,7 +111,7 @@ class _OpenAI(ABC):
         self._scrub = Scrubber(key, base_url)
         self._client = openai.AsyncOpenAI(
             api_key=key,
-            base_url=base_url,
+            base_url=base_url or OFFICIAL,
             max_retries=0,
             timeout=openai.Timeout(timeout, connect=min(timeout, 15.0)),
         )

@@ -47,7 +47,10 @@ def small_model() -> Generator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.stdin.close()
-            process.wait(30)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def main() -> None:

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from agent.models.factory import ModelOptions, make_model
+from agent.models.base import Message, Request
+from agent.models.factory import ModelOptions, make_model, with_environment
 from tasks.errors import InputError
+from tests.servers.wire import Reply, WireServer
 
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -70,3 +72,17 @@ def test_naming_a_provider_loads_no_other_ones_sdk() -> None:
     command = [sys.executable, "-c", code, "/tmp"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+async def test_a_server_in_the_environment_is_used_and_can_be_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with WireServer([Reply(text="from there")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
+        model = make_model("openai:m", ModelOptions(api="chat"))
+        request = Request(messages=(Message(role="user", content="x"),), episode="e", turn=1)
+        assert (await model.respond(request)).text == "from there"
+        await model.close()
+        assert with_environment("openai:m", ModelOptions()).base_url == server.openai_url
+    given = ModelOptions(base_url="http://127.0.0.1:9/v1")
+    assert with_environment("openai:m", given) == given
+    assert with_environment("anthropic:m", ModelOptions()).base_url is None
+    assert with_environment("recorded:m", ModelOptions()).base_url is None

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"the extra 'smallmodel' is not installed: {missing()}"),
 ]
 
-# How the server's three formats are reached, and whether its format tells a cut answer (its Responses does not).
+# How the three formats are reached, and whether the server tells a cut answer (its Responses does not).
 WAYS: dict[str, tuple[str, str, Literal["responses", "chat"], bool]] = {
     "responses": ("openai:smollm2", "/v1", "responses", False),
     "chat": ("openai:smollm2", "/v1", "chat", True),
