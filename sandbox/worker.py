@@ -1,0 +1,119 @@
+"""The child's side of `sandbox.pool`: read a call, make it, answer, until the parent closes the pipe.
+
+    python -m sandbox.worker CALLS ANSWERS LIFELINE MEMORY
+
+CALLS, ANSWERS and LIFELINE are inherited file descriptors, MEMORY is a limit in bytes (0: none).
+
+Invariants
+- Answers travel over ANSWERS alone, each as an 8-byte length and a pickle; stdout and stderr mean nothing.
+- When the parent is gone, LIFELINE ends and the whole process group is killed, even in the middle of a call.
+- An error of ptxmend keeps its type on the way back; any other becomes an `InfraError` with its traceback as
+  a note.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from tasks.errors import CandidateError, InfraError, InputError, PtxmendError
+
+HEADER = struct.Struct("<Q")
+"""Length of the pickle that follows."""
+ADDRESS_SPACE_SLACK = 16 << 30
+"""Bytes of address space granted above the memory limit: libraries map far more than they touch."""
+
+
+def read_frame(stream: int) -> bytes | None:
+    """One message from file descriptor `stream`; None at its end (a message cut short counts as the end)."""
+    head = _read_exactly(stream, HEADER.size)
+    return None if head is None else _read_exactly(stream, HEADER.unpack(head)[0])
+
+
+def write_frame(stream: int, body: bytes) -> None:
+    """Write one message whole; raises BrokenPipeError when nobody reads any more."""
+    view = memoryview(HEADER.pack(len(body)) + body)
+    while view:
+        view = view[os.write(stream, view) :]
+
+
+def _read_exactly(stream: int, size: int) -> bytes | None:
+    buffer = io.BytesIO()
+    while size:
+        chunk = os.read(stream, min(size, 1 << 20))
+        if not chunk:
+            return None
+        size -= len(chunk)
+        buffer.write(chunk)
+    return buffer.getvalue()
+
+
+def portable(error: BaseException) -> PtxmendError:
+    """`error`, or the nearest error of ptxmend that survives pickling."""
+    if isinstance(error, PtxmendError):
+        try:
+            copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+            if type(copy) is type(error) and str(copy) == str(error):
+                return error
+        except Exception:  # noqa: S110 - an error that cannot travel is replaced below
+            pass
+        for kind in (CandidateError, InputError, InfraError):
+            if isinstance(error, kind):
+                return kind(str(error))
+        return PtxmendError(str(error))
+    if isinstance(error, MemoryError):
+        return InfraError("a tool ran out of its worker's memory; raise the limit or use a smaller workload")
+    note = "".join(traceback.format_exception(error))[-4000:]
+    wrapped = InfraError(f"a tool failed by a fault of its own: {type(error).__name__}: {error}")
+    wrapped.add_note(note)
+    return wrapped
+
+
+def answer(call: bytes) -> bytes:
+    """Make one pickled call `(function, args)`; the pickled answer is `(True, value)` or `(False, error)`."""
+    try:
+        function: Callable[..., Any]
+        function, args = pickle.loads(call)  # noqa: S301 - from our own parent
+        return pickle.dumps((True, function(*args)), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        return pickle.dumps((False, portable(error)), pickle.HIGHEST_PROTOCOL)
+
+
+def _limit(memory: int) -> None:
+    if memory:
+        limits = ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_AS, memory + ADDRESS_SPACE_SLACK))
+        for which, value in limits:
+            hard = resource.getrlimit(which)[1]
+            resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _die_with_parent(lifeline: int) -> None:
+    while os.read(lifeline, 1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve calls until the parent closes the pipe."""
+    calls, answers, lifeline, memory = (int(argument) for argument in arguments)
+    _limit(memory)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
+    threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
+    write_frame(answers, b"ready")
+    while (call := read_frame(calls)) is not None:
+        write_frame(answers, answer(call))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
