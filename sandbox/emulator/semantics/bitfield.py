@@ -53,14 +53,14 @@ def shift_left(values: Array, count: Array) -> Array:
     """Unsigned shift with zero from the width on."""
     width = values.dtype.itemsize * 8
     moved = np.left_shift(values, (count & np.uint32(width - 1)).astype(values.dtype))
-    return np.where(count < width, moved, values.dtype.type(0))
+    return np.multiply(moved, count < width)
 
 
 def shift_right(values: Array, count: Array) -> Array:
     """Unsigned shift with zero from the width on."""
     width = values.dtype.itemsize * 8
     moved = np.right_shift(values, (count & np.uint32(width - 1)).astype(values.dtype))
-    return np.where(count < width, moved, values.dtype.type(0))
+    return np.multiply(moved, count < width)
 
 
 def _popc(modifiers: Modifiers) -> Lowered | None:

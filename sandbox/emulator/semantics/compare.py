@@ -16,7 +16,17 @@ import numpy as np
 from sandbox.emulator.semantics import formats
 from sandbox.emulator.semantics.floating import flush
 from sandbox.emulator.semantics.logic import BOOLEAN
-from sandbox.emulator.semantics.types import TYPES, Array, Lowered, Lowering, Modifiers, dtype_of, join, split
+from sandbox.emulator.semantics.types import (
+    TYPES,
+    Array,
+    Lowered,
+    Lowering,
+    Modifiers,
+    dtype_of,
+    join,
+    select,
+    split,
+)
 from sandbox.ptx.nodes import Pair
 
 Test = Callable[[Array, Array], Array]
@@ -168,7 +178,7 @@ def _set(modifiers: Modifiers) -> Lowered | None:
 
 def _selp(modifiers: Modifiers) -> Lowered | None:
     name = modifiers.type_in(_SELECTED)
-    return Lowered((name, name, "pred"), (name,), lambda a, b, c: (np.where(c, a, b),)) if name else None
+    return Lowered((name, name, "pred"), (name,), lambda a, b, c: (select(c, a, b),)) if name else None
 
 
 def _slct(modifiers: Modifiers) -> Lowered | None:

@@ -92,6 +92,8 @@ def _from_double(
         if relu:  # NaN stays NaN, -0 becomes +0
             values = np.where(values <= 0, values.dtype.type(0), values)
         return formats.HALVES[result].narrow(values)
+    if result == "tf32" and not satfinite and not relu:
+        return formats.narrow_tf32(values, direction)
     codes = formats.narrow(values, formats.FORMATS[result], direction, satfinite=satfinite, relu=relu)
     return codes.view(np.float16) if result == "f16" else codes
 

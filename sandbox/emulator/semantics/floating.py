@@ -60,21 +60,20 @@ def finish(elementwise: Elementwise, name: str, *, ftz: bool = False, sat: bool 
         inner = finish(elementwise, "f32", ftz=ftz, sat=sat)
         single, whole = np.dtype(np.float32), dtype_of("f32x2")
         return lambda *arrays: (join(inner(*(split(array, single) for array in arrays))[0], whole),)
-    if name == "f64" and not sat:
+    if name == "f64":
         return quiet(lambda *arrays: (elementwise(*arrays),))
 
     def finished(*arrays: Array) -> tuple[Array, ...]:
-        with np.errstate(all="ignore"):
-            if ftz:
-                arrays = tuple(flush(array) for array in arrays)
-            result = elementwise(*arrays)
-            if sat:
-                result = clamp_unit(result)
-            if ftz:
-                result = flush(result)
-            return (canonical(result) if name == "f32" else result,)
+        if ftz:
+            arrays = tuple(flush(array) for array in arrays)
+        result = elementwise(*arrays)
+        if sat:
+            result = clamp_unit(result)
+        if ftz:
+            result = flush(result)
+        return (canonical(result),)
 
-    return finished
+    return quiet(finished)
 
 
 def _sum(name: str, direction: str, negate: bool) -> Elementwise:

@@ -128,6 +128,18 @@ def decode(codes: Array, name: str) -> Array:
     return _DECODED[name][codes]
 
 
+def narrow_tf32(values: Array, direction: str) -> Array:
+    """f32 to tf32 to nearest (ties even with rn, away with rna) or to zero, NaN canonical."""
+    bits = np.asarray(values).view(np.uint32)
+    if direction == "rna":
+        bits = bits + np.uint32(0x1000)
+    elif direction == "rn":
+        bits = bits + (np.uint32(0xFFF) + (np.right_shift(bits, np.uint32(13)) & np.uint32(1)))
+    nan = np.isnan(values)
+    code = bits & np.uint32(0xFFFF_E000)
+    return np.where(nan, np.uint32(0x7FFF_FFFF), code) if nan.any() else code
+
+
 NAN16 = np.array(0x7FFF, np.uint16)
 """The canonical NaN of f16 and of bf16."""
 
@@ -139,7 +151,8 @@ def widen_half(values: Array) -> Array:
 
 def narrow_half(values: Array) -> Array:
     """f32, or a double that is exact or rounded to odd, to f16, to nearest even, NaN canonical."""
-    result = np.asarray(values).astype(np.float16)
+    values = np.asarray(values)
+    result = (rounding.to_single_odd(values) if values.dtype == np.float64 else values).astype(np.float16)
     nan = np.isnan(result)
     return np.where(nan, NAN16.view(np.float16), result) if nan.any() else result
 
@@ -153,7 +166,7 @@ def narrow_brain(values: Array) -> Array:
     """f32, or a double that is exact or rounded to odd, to bf16 codes, to nearest even, NaN canonical."""
     values = np.asarray(values)
     if values.dtype != np.float32:
-        return narrow(values, FORMATS["bf16"], "rn")
+        values = rounding.to_single_odd(values)
     bits = values.view(np.uint32)
     odd = np.right_shift(bits, np.uint32(16)) & np.uint32(1)
     code = np.right_shift(bits + (np.uint32(0x7FFF) + odd), np.uint32(16)).astype(np.uint16)

@@ -26,6 +26,7 @@ from sandbox.emulator.semantics.types import (
     Modifiers,
     dtype_of,
     join,
+    quiet,
     split,
 )
 
@@ -42,19 +43,9 @@ def level(values: Array, form: Half) -> Array:
 def spread(elementwise: Elementwise, name: str) -> Function:
     """`elementwise` on carriers of a scalar type, or on both halves of a packed one."""
     if TYPES[name].kind != "packed":
-
-        def scalar(*arrays: Array) -> tuple[Array, ...]:
-            with np.errstate(all="ignore"):
-                return (elementwise(*arrays),)
-
-        return scalar
+        return quiet(lambda *arrays: (elementwise(*arrays),))
     half, whole = dtype_of(TYPES[name].element), dtype_of(name)
-
-    def packed(*arrays: Array) -> tuple[Array, ...]:
-        with np.errstate(all="ignore"):
-            return (join(elementwise(*(split(array, half) for array in arrays)), whole),)
-
-    return packed
+    return quiet(lambda *arrays: (join(elementwise(*(split(array, half) for array in arrays)), whole),))
 
 
 def computed(
@@ -78,8 +69,15 @@ def computed(
     return spread(elementwise, name)
 
 
-def _fused(a: Array, b: Array, c: Array) -> Array:
-    """a × b + c as a double rounded to odd: the product of 11-bit numbers is exact in double."""
+def _fused_half(a: Array, b: Array, c: Array) -> Array:
+    """a × b + c as an f32 rounded to odd: the product of f16 values is exact in f32."""
+    product = np.multiply(a, b)
+    total = np.add(product, c)
+    return rounding.to_odd(total, rounding.two_sum_error(product, c, total))
+
+
+def _fused_brain(a: Array, b: Array, c: Array) -> Array:
+    """a × b + c as a double rounded to odd: the product of bf16 values may leave the range of f32."""
     return rounding.exact_sum(np.multiply(a, b, dtype=np.float64), c.astype(np.float64))
 
 
@@ -92,7 +90,8 @@ def _arithmetic(inner: Elementwise, sources: int) -> Lowering:
             return None
         if (ftz or sat) and "bf16" in name:
             return None
-        return Lowered((name,) * sources, (name,), computed(inner, name, ftz=ftz, sat=sat, relu=relu))
+        function = (_fused_brain if "bf16" in name else _fused_half) if fused else inner
+        return Lowered((name,) * sources, (name,), computed(function, name, ftz=ftz, sat=sat, relu=relu))
 
     return lowering
 
@@ -108,13 +107,12 @@ def _mixed(inner: Elementwise, sources: int) -> Lowering:
         form = HALVES[types[1]]
 
         def fn(*arrays: Array) -> tuple[Array, ...]:
-            with np.errstate(all="ignore"):
-                wide = [form.widen(array).astype(np.float64) for array in arrays[:-1]]
-                exact = inner(*wide, np.asarray(arrays[-1], np.float64), direction)
-                result = rounding.to_single(exact, direction)
-                return (canonical(clamp_unit(result) if sat else result),)
+            wide = [form.widen(array).astype(np.float64) for array in arrays[:-1]]
+            exact = inner(*wide, np.asarray(arrays[-1], np.float64), direction)
+            result = rounding.to_single(exact, direction)
+            return (canonical(clamp_unit(result) if sat else result),)
 
-        return Lowered((types[1],) * (sources - 1) + ("f32",), ("f32",), fn)
+        return Lowered((types[1],) * (sources - 1) + ("f32",), ("f32",), quiet(fn))
 
     return lowering
 
@@ -156,7 +154,7 @@ LOWERINGS: Mapping[str, Lowering] = {
     "add": _arithmetic(np.add, 2),
     "sub": _arithmetic(np.subtract, 2),
     "mul": _arithmetic(np.multiply, 2),
-    "fma": _arithmetic(_fused, 3),
+    "fma": _arithmetic(_fused_half, 3),
     "neg": _sign_only(clear=False),
     "abs": _sign_only(clear=True),
     "min": _extreme(pick_smaller),

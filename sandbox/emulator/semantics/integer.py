@@ -23,6 +23,7 @@ from sandbox.emulator.semantics.types import (
     dtype_of,
     join,
     quiet,
+    select,
     split,
 )
 
@@ -78,8 +79,8 @@ def _divide(a: Array, b: Array) -> tuple[Array, Array]:
     quotient, remainder = np.floor_divide(ua, ub), np.remainder(ua, ub)
     if a.dtype.kind == "i":
         quotient, remainder = np.asarray(quotient).view(a.dtype), np.asarray(remainder).view(a.dtype)
-        quotient = np.where((a < 0) != (b < 0), np.negative(quotient), quotient)
-        remainder = np.where(a < 0, np.negative(remainder), remainder)
+        quotient = select((a < 0) != (b < 0), np.negative(quotient), quotient)
+        remainder = select(a < 0, np.negative(remainder), remainder)
     zero = np.equal(b, 0)
     if np.any(zero):
         ones = np.invert(np.zeros((), a.dtype))

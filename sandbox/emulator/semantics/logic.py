@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from sandbox.emulator.semantics.types import TYPES, Array, Lowered, Lowering, Modifiers, dtype_of
+from sandbox.emulator.semantics.types import TYPES, Array, Lowered, Lowering, Modifiers, dtype_of, quiet
 from sandbox.ptx.nodes import Immediate
 
 _BITS = frozenset({"b16", "b32", "b64"})
@@ -107,7 +107,7 @@ def _shl(modifiers: Modifiers) -> Lowered | None:
         if b.size == 1:  # a count that is the same for all: the common case
             by = b.reshape(())
             return (np.left_shift(a, dtype.type(by)) if by < width else np.zeros_like(a),)
-        return (np.where(b < width, np.left_shift(a, (b & (width - 1)).astype(dtype)), dtype.type(0)),)
+        return (np.multiply(np.left_shift(a, (b & (width - 1)).astype(dtype)), b < width),)
 
     return Lowered((name, "u32"), (name,), shift)
 
@@ -126,7 +126,7 @@ def _shr(modifiers: Modifiers) -> Lowered | None:
         if b.size == 1:
             by = b.reshape(())
             return (np.right_shift(a, dtype.type(by)) if by <= limit else np.zeros_like(a),)
-        return (np.where(b <= limit, np.right_shift(a, (b & limit).astype(dtype)), dtype.type(0)),)
+        return (np.multiply(np.right_shift(a, (b & limit).astype(dtype)), b <= limit),)
 
     return Lowered((name, "u32"), (name,), shift)
 
@@ -160,6 +160,19 @@ _PATTERNS: Mapping[str, tuple[tuple[int, ...], ...]] = {
 }
 
 
+def _permute_all(a: Array, b: Array, selector: int) -> Array:
+    """prmt with one selector for all lanes."""
+    result = np.zeros((), np.uint32)
+    for place in range(4):
+        nibble = selector >> 4 * place & 15
+        source, shift = (b if nibble & 4 else a), 8 * (nibble & 3)
+        byte = np.right_shift(source, np.uint32(shift)) & np.uint32(255)
+        if nibble & 8:
+            byte = np.multiply(np.right_shift(byte, np.uint32(7)), np.uint32(255))
+        result = result | np.left_shift(byte, np.uint32(8 * place))
+    return result
+
+
 def _prmt(modifiers: Modifiers) -> Lowered | None:
     mode = modifiers.one_of(*_PATTERNS)
     name = modifiers.type_in(frozenset({"b32"}))
@@ -172,18 +185,23 @@ def _prmt(modifiers: Modifiers) -> Lowered | None:
 
     def permute(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
         selector = c if pattern is None else pattern[c & np.uint32(3)]
+        if selector.size == 1:
+            return (_permute_all(a, b, int(selector.reshape(()))),)
         both = np.bitwise_or(np.left_shift(b.astype(np.uint64), np.uint64(32)), a)
         result = np.zeros((), np.uint32)
         for place in range(4):
             nibble = np.right_shift(selector, np.uint32(4 * place)) & np.uint32(15)
-            byte = np.right_shift(both, ((nibble & np.uint32(7)) << np.uint32(3)).astype(np.uint64))
-            byte = byte.astype(np.uint8)
+            byte = np.right_shift(both, ((nibble & np.uint32(7)) << np.uint32(3)).astype(np.uint64)).astype(
+                np.uint8
+            )
             if np.any(nibble > 7):  # the high bit of a selector asks for eight copies of the byte's sign
-                byte = np.where(nibble > 7, (byte.view(np.int8) >> np.int8(7)).view(np.uint8), byte)
+                byte = np.where(
+                    nibble > 7, np.right_shift(byte.view(np.int8), np.int8(7)).view(np.uint8), byte
+                )
             result = result | np.left_shift(byte.astype(np.uint32), np.uint32(8 * place))
         return (result,)
 
-    return Lowered(("b32",) * 3, ("b32",), permute)
+    return Lowered(("b32",) * 3, ("b32",), quiet(permute))
 
 
 LOWERINGS: Mapping[str, Lowering] = {

@@ -21,7 +21,7 @@ import numpy as np
 
 from sandbox.emulator.semantics.floating import canonical
 from sandbox.emulator.semantics.formats import decode, narrow_half, widen_brain
-from sandbox.emulator.semantics.types import Array, Lowered, Lowering, Modifiers, split
+from sandbox.emulator.semantics.types import Array, Lowered, Lowering, Modifiers, quiet, split
 
 Decode = Callable[[Array], Array]
 Place = Callable[[int, int], tuple[int, int]]
@@ -38,7 +38,7 @@ def _nibbles(packed: Array, signed: bool) -> Array:
 
 
 _DECODE: Mapping[str, tuple[int, Decode]] = {
-    "f16": (2, lambda packed: split(packed, _F16)),
+    "f16": (2, lambda packed: split(packed, _F16).astype(_F32)),
     "bf16": (2, lambda packed: widen_brain(split(packed, _U16))),
     "tf32": (1, lambda bits: (bits & _TF32).view(_F32)[..., None]),
     "e4m3": (4, lambda packed: decode(split(packed, _U8), "e4m3")),
@@ -152,29 +152,26 @@ def _mma(modifiers: Modifiers) -> Lowered | None:
         a = decode_a(_stack(registers[:count_a], active)).reshape(warps, -1)
         b = decode_b(_stack(registers[count_a : count_a + count_b], active)).reshape(warps, -1)
         c = _stack(registers[count_a + count_b :], active)
-        with np.errstate(all="ignore"):
-            left = np.take(a, index_a, axis=1).reshape(warps, m, k).astype(np.float64)
-            right = np.take(b, index_b, axis=1).reshape(warps, k, n).astype(np.float64)
-            product = np.take(np.matmul(left, right).reshape(warps, -1), back, axis=1).reshape(
-                warps, 32, per_c
-            )
-            if c_type == "s32":
-                total = product.astype(np.int64) + c
-                total = np.clip(total, -(1 << 31), (1 << 31) - 1) if satfinite else total
-                value = total.astype(np.int32)
+        left = np.take(a, index_a, axis=1).reshape(warps, m, k).astype(np.float64)
+        right = np.take(b, index_b, axis=1).reshape(warps, k, n).astype(np.float64)
+        product = np.take(np.matmul(left, right).reshape(warps, -1), back, axis=1).reshape(warps, 32, per_c)
+        if c_type == "s32":
+            total = product.astype(np.int64) + c
+            total = np.clip(total, -(1 << 31), (1 << 31) - 1) if satfinite else total
+            value = total.astype(np.int32)
+        else:
+            total = product + (split(c, _F16).reshape(warps, 32, per_c) if c_type == "f16" else c)
+            if result == "f16":
+                value = narrow_half(total).view(np.uint32)
             else:
-                total = product + (split(c, _F16).reshape(warps, 32, per_c) if c_type == "f16" else c)
-                if result == "f16":
-                    value = narrow_half(total).view(np.uint32)
-                else:
-                    value = canonical(total.astype(np.float32)) if result == "f32" else total
+                value = canonical(total.astype(np.float32)) if result == "f32" else total
         return tuple(value[..., place] for place in range(value.shape[-1]))
 
     register_a, register_b = _REGISTER.get(a_type, "b32"), _REGISTER.get(b_type, "b32")
     sources = (register_a,) * count_a + (register_b,) * count_b
     sources += ({"f16": "f16x2"}.get(c_type, c_type),) * count_c
     results = ("f16x2",) * (per_c // 2) if result == "f16" else (result,) * per_c
-    return Lowered(sources, results, multiply, "warp")
+    return Lowered(sources, results, quiet(multiply, block=256), "warp")
 
 
 LOWERINGS: Mapping[str, Lowering] = {"mma": _mma}

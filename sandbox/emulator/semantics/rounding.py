@@ -48,13 +48,23 @@ def two_product_error(a: Array, b: Array, product: Array) -> Array:
 
 
 def to_odd(nearest: Array, error: Array) -> Array:
-    """The double rounded to odd, from the double rounded to nearest and the sign of what that took."""
+    """f32 or f64 rounded to odd, from the value rounded to nearest and the sign of what that took."""
     nearest = np.asarray(nearest)
-    bits = nearest.view(np.int64)
-    even = (bits & np.int64(1)) == 0
-    outward = np.where((error > 0) == (nearest > 0), np.int64(1), np.int64(-1))
-    step = np.where(even & ((error > 0) | (error < 0)), outward, np.int64(0))
-    return np.asarray(bits + step).view(np.float64)
+    word = np.dtype(f"int{nearest.dtype.itemsize * 8}")
+    up, bits = error > 0, nearest.view(word)
+    outward = np.where(up != np.signbit(nearest), word.type(1), word.type(-1))
+    inexact = (bits & word.type(1) == 0) & (up | (error < 0))
+    return np.asarray(bits + np.multiply(outward, inexact)).view(nearest.dtype)
+
+
+def to_single_odd(values: Array) -> Array:
+    """Doubles (exact, or rounded to odd) rounded to odd in f32: ready for rounding to a format of at most
+    22 bits."""
+    nearest = np.asarray(values).astype(np.float32)
+    if np.isinf(nearest).any():
+        largest = np.copysign(np.finfo(np.float32).max, nearest)
+        nearest = np.where(np.isinf(nearest) & np.isfinite(values), largest, nearest)
+    return to_odd(nearest, values - nearest)
 
 
 def exact_sum(a: Array, b: Array, direction: str = "rn") -> Array:

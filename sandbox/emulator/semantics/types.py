@@ -152,15 +152,43 @@ def count(operand: Operand) -> int:
     return 1
 
 
-def quiet(fn: Function) -> Function:
-    """`fn` with NumPy's floating-point warnings off: what overflows or is invalid here is PTX's business."""
+BLOCK = 1024
+"""Warps that a function with many temporaries is given at a time, so that these stay in the cache."""
+
+
+def quiet(fn: Function, block: int = BLOCK) -> Function:
+    """`fn` with NumPy's floating-point warnings off, since what overflows or is invalid is PTX's business,
+    block by block."""
 
     @wraps(fn)
     def silent(*arrays: Array) -> tuple[Array, ...]:
+        warps = max((array.shape[0] for array in arrays if array.ndim), default=0)
         with np.errstate(all="ignore"):
-            return fn(*arrays)
+            if warps < 2 * block:
+                return fn(*arrays)
+            wholes: list[Array] = []
+            for start in range(0, warps, block):
+                rows = slice(start, start + block)
+                results = fn(
+                    *(array[rows] if array.ndim and array.shape[0] > 1 else array for array in arrays)
+                )
+                if not wholes:
+                    wholes = [
+                        np.empty((warps, *(result.shape[1:] or (1,))), result.dtype) for result in results
+                    ]
+                for whole, result in zip(wholes, results, strict=True):
+                    whole[rows] = result
+            return tuple(wholes)
 
     return silent
+
+
+def select(condition: Array, yes: Array, no: Array) -> Array:
+    """`np.where` for values of one dtype, by masks instead of branches: faster when the condition is
+    mixed."""
+    a, b = bits_of(yes), bits_of(no)
+    mask = np.multiply(condition, np.invert(b.dtype.type(0)))
+    return np.bitwise_xor(b, np.bitwise_and(np.bitwise_xor(a, b), mask)).view(no.dtype)
 
 
 def split(packed: Array, dtype: np.dtype[Any]) -> Array:

@@ -157,7 +157,8 @@ def _redux(modifiers: Modifiers) -> Lowered | None:
     def across(active: Array, a: Array, mask: Array) -> tuple[Array, ...]:
         values, masks = _spread(a, active), _spread(mask, active)
         with np.errstate(all="ignore"):
-            distinct = np.unique(masks[active])
+            uniform = masks.min() == masks.max()
+            distinct = masks[:1, 0] if uniform else np.unique(masks[active])
             result = np.zeros((active.shape[0], 1), dtype)
             for one in distinct:
                 asking = masks == one
