@@ -13,10 +13,8 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 import anthropic
 
@@ -32,19 +30,13 @@ from agent.models.base import (
     Unavailable,
     Usage,
 )
-from agent.models.faults import CONTEXT_CODES, OVERLONG, TRANSPORT, Rule, classify
-from agent.models.keys import Scrubber, find_key
-
-Json = dict[str, Any]
+from agent.models.faults import CONTEXT_CODES, OVERLONG, TRANSPORT, Rule
+from agent.models.service import CONNECT, NO_ANSWER, Json, Service, as_count, as_object
 
 OFFICIAL = "https://api.anthropic.com"
-"""Given explicitly, so that the SDK does not look for another in the environment: the options tell all."""
 
 DEFAULT_MAX_TOKENS = 32_000
 """The service insists on a limit; this one is sent where the request names none."""
-
-NO_ANSWER = "(no answer)"
-"""Stands for an assistant turn that has nothing to replay, so that user and assistant still alternate."""
 
 CACHE: Json = {"type": "ephemeral"}
 
@@ -92,53 +84,20 @@ FINISH = {
 }
 
 
-class Anthropic:
+class Anthropic(Service):
     """Claude models, and servers that speak /v1/messages."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str | None = None,
-        api_key_env: str = "ANTHROPIC_API_KEY",
-        base_url: str | None = None,
-        timeout: float = 600.0,
-        deadline: float = 3600.0,
-        effort: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        """timeout: longest silence in seconds; deadline: longest answer in seconds; extra: further body
-        fields."""
-        self._model = model
-        self._deadline = deadline
-        self._effort = effort
-        self._extra = dict(extra or {})
-        key = find_key(api_key, api_key_env, base_url, self.name)
-        self._scrub = Scrubber(key, base_url)
+    provider = "anthropic"
+    key_variable = "ANTHROPIC_API_KEY"
+    rules = RULES
+
+    def _connect(self, key: str, timeout: float) -> None:
         self._client = anthropic.AsyncAnthropic(
             api_key=key,
-            base_url=base_url or OFFICIAL,
+            base_url=self._base_url or OFFICIAL,
             max_retries=0,
-            timeout=anthropic.Timeout(timeout, connect=min(timeout, 15.0)),
+            timeout=anthropic.Timeout(timeout, connect=min(timeout, CONNECT)),
         )
-
-    @property
-    def name(self) -> str:
-        return f"anthropic:{self._model}"
-
-    async def respond(self, request: Request) -> Response:
-        arguments = self._arguments(request)
-        failure = None
-        try:
-            started = time.monotonic()
-            async with asyncio.timeout(self._deadline):
-                message = await self._send(arguments)
-            return self._read(self._scrub.json(message), time.monotonic() - started)
-        except Exception as error:
-            failure = classify(error, RULES, self.name, self._scrub)
-            if failure is None:
-                raise
-        raise failure
 
     async def close(self) -> None:
         await self._client.close()
@@ -178,23 +137,23 @@ class Anthropic:
                 raise Garbled(f"{self.name}: expected a stream that starts with message_start, found none")
             return stream.current_message_snapshot.to_dict(mode="json")
 
-    def _read(self, message: Json, seconds: float) -> Response:
-        stop = message.get("stop_reason")
+    def _read(self, body: Json, seconds: float) -> Response:
+        stop = body.get("stop_reason")
         if stop is None:
             raise Garbled(f"{self.name}: expected a stop reason, found a stream that ended before it")
-        blocks: list[Json] = message["content"]
+        blocks: list[Json] = body["content"]
         reasoning, available = _reasoning(blocks)
         return Response(
             text="".join(block["text"] for block in blocks if block["type"] == "text"),
             finish=FINISH.get(stop, FinishReason.OTHER),
-            usage=_usage(message.get("usage") or {}),
-            model=str(message.get("model") or self._model),
+            usage=_usage(as_object(body.get("usage"))),
+            model=str(body.get("model") or self._model),
             native=tuple(blocks),
             reasoning=reasoning,
             reasoning_available=available,
-            response_id=str(message.get("id") or ""),
+            response_id=str(body.get("id") or ""),
             seconds=seconds,
-            raw=message,
+            raw=body,
         )
 
 
@@ -220,21 +179,14 @@ def _reasoning(blocks: Iterable[Json]) -> tuple[str, Literal["none", "summary", 
     return "", "encrypted" if thinking else "none"
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    fresh, read, written, output = (
-        int(usage.get(name) or 0)
-        for name in (
-            "input_tokens",
-            "cache_read_input_tokens",
-            "cache_creation_input_tokens",
-            "output_tokens",
-        )
-    )
-    details: Mapping[str, Any] = usage.get("output_tokens_details") or {}
+def _usage(usage: Json) -> Usage:
+    read = as_count(usage.get("cache_read_input_tokens"))
+    written = as_count(usage.get("cache_creation_input_tokens"))
+    details = as_object(usage.get("output_tokens_details"))
     return Usage(
-        input=fresh + read + written,
+        input=as_count(usage.get("input_tokens")) + read + written,
         cached=read,
         cache_write=written,
-        output=output,
-        reasoning=int(details.get("thinking_tokens") or 0),
+        output=as_count(usage.get("output_tokens")),
+        reasoning=as_count(details.get("thinking_tokens")),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -85,10 +86,18 @@ def request_sha256(messages: Iterable[Message]) -> str:
     return hashlib.sha256(json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def packaged(name: str) -> Path | None:
-    """The file of a cassette that ships with the package, None where there is none of that name."""
-    path = Path(str(resources.files("agent").joinpath("cassettes", f"{name}.jsonl")))
-    return path if path.is_file() else None
+def find_cassette(name: str) -> Path:
+    """The file: a plain word names a cassette that ships with the package, anything else is a path."""
+    shipped = Path(str(resources.files("agent").joinpath("cassettes")))
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name) and (path := shipped / f"{name}.jsonl").is_file():
+        return path
+    try:
+        if Path(name).is_file():
+            return Path(name)
+    except (OSError, ValueError):  # too long for a path, or not one
+        pass
+    names = ", ".join(sorted(path.stem for path in shipped.glob("*.jsonl"))) or "none"
+    raise InputError(f"no cassette {name[:200]!r}: expected a file, or one that ships with ptxmend ({names})")
 
 
 def read_cassette(path: Path) -> Cassette:

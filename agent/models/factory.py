@@ -45,10 +45,7 @@ Make = Callable[[str, ModelOptions], Model]
 
 
 def _service(options: ModelOptions) -> dict[str, Any]:
-    given = options.model_dump(include={"base_url", "timeout", "deadline", "effort", "extra"})
-    if options.api_key_env:
-        given["api_key_env"] = options.api_key_env
-    return given
+    return options.model_dump(include={"api_key_env", "base_url", "timeout", "deadline", "effort", "extra"})
 
 
 def _openai(name: str, options: ModelOptions) -> Model:

@@ -67,7 +67,7 @@ class MailboxModel:
         self._look = look
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"cannot use {folder} as a mailbox: {error}") from None
 
     @property

@@ -12,9 +12,6 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
@@ -32,16 +29,10 @@ from agent.models.base import (
     Unavailable,
     Usage,
 )
-from agent.models.faults import CONTEXT_CODES, OVERLONG, TRANSPORT, Rule, classify
-from agent.models.keys import Scrubber, find_key
-
-Json = dict[str, Any]
+from agent.models.faults import CONTEXT_CODES, OVERLONG, TRANSPORT, Rule
+from agent.models.service import CONNECT, NO_ANSWER, Json, Service, as_count, as_object, shape
 
 OFFICIAL = "https://api.openai.com/v1"
-"""Given explicitly, so that the SDK does not look for another in the environment: the options tell all."""
-
-NO_ANSWER = "(no answer)"
-"""Stands for an assistant turn that has nothing to replay, so that user and assistant still alternate."""
 
 BILLING_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 CONFIGURATION_CODES = frozenset(
@@ -85,78 +76,30 @@ CHAT_FINISH = {
 }
 
 
-class _OpenAI(ABC):
-    """What both formats share: the client, the deadline, the way out of an error."""
+class _OpenAI(Service):
+    """What both formats share."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        base_url: str | None = None,
-        timeout: float = 600.0,
-        deadline: float = 3600.0,
-        effort: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        """timeout: longest silence in seconds; deadline: longest answer in seconds; extra: further body
-        fields."""
-        self._model = model
-        self._base_url = base_url
-        self._deadline = deadline
-        self._effort = effort
-        self._extra = dict(extra or {})
-        key = find_key(api_key, api_key_env, base_url, self.name)
-        self._scrub = Scrubber(key, base_url)
+    provider = "openai"
+    key_variable = "OPENAI_API_KEY"
+    rules = RULES
+
+    def _connect(self, key: str, timeout: float) -> None:
         self._client = openai.AsyncOpenAI(
             api_key=key,
-            base_url=base_url or OFFICIAL,
+            base_url=self._base_url or OFFICIAL,
             max_retries=0,
-            timeout=openai.Timeout(timeout, connect=min(timeout, 15.0)),
+            timeout=openai.Timeout(timeout, connect=min(timeout, CONNECT)),
         )
-
-    @property
-    def name(self) -> str:
-        return f"openai:{self._model}"
-
-    async def respond(self, request: Request) -> Response:
-        arguments = self._arguments(request)
-        failure = None
-        try:
-            started = time.monotonic()
-            async with asyncio.timeout(self._deadline):
-                body = self._scrub.json(await self._send(arguments))
-            return self._read(body, time.monotonic() - started)
-        except Exception as error:
-            failure = classify(error, RULES, self.name, self._scrub)
-            if failure is None:
-                raise
-        raise failure
 
     async def close(self) -> None:
         await self._client.close()
 
-    @abstractmethod
-    def _arguments(self, request: Request) -> Json: ...
-
-    @abstractmethod
-    async def _send(self, arguments: Json) -> Any: ...
-
-    @abstractmethod
-    def _read(self, body: Any, seconds: float) -> Response: ...
-
     def _expect(self, body: Any, field: str) -> list[Json]:
         """The list `field` of the answer, with at least one object in it; else Garbled."""
-        found: Any = _object(body).get(field)
+        found: Any = as_object(body).get(field)
         if isinstance(found, list) and found and all(isinstance(item, dict) for item in cast("Any", found)):
             return cast("list[Json]", found)
-        raise Garbled(f"{self.name}: expected an answer with a list `{field}`, found {_shape(body)}")
-
-
-def _shape(body: Any) -> str:
-    text = repr(body)
-    return text if len(text) <= 300 else text[:300] + " …"
+        raise Garbled(f"{self.name}: expected an answer with a list `{field}`, found {shape(body)}")
 
 
 class OpenAIResponses(_OpenAI):
@@ -191,8 +134,8 @@ class OpenAIResponses(_OpenAI):
         return raw.http_response.json()
 
     def _read(self, body: Any, seconds: float) -> Response:
-        if _object(body).get("status") == "failed":
-            raise self._failed(_object(body.get("error")))
+        if as_object(body).get("status") == "failed":
+            raise self._failed(as_object(body.get("error")))
         output = self._expect(body, "output")
         status: Any = body.get("status", "completed")
         if status not in ("completed", "incomplete"):
@@ -203,7 +146,7 @@ class OpenAIResponses(_OpenAI):
         texts = [part.get("text", "") for part in parts if part.get("type") == "output_text"]
         finish = FinishReason.REFUSAL if refusals else FinishReason.STOP
         if status == "incomplete":
-            reason = str(_object(body.get("incomplete_details")).get("reason"))
+            reason = str(as_object(body.get("incomplete_details")).get("reason"))
             finish = INCOMPLETE.get(reason, FinishReason.OTHER)
         reasoning, available = _reasoning(output)
         return Response(
@@ -274,7 +217,7 @@ class OpenAIChat(_OpenAI):
         choice = self._expect(body, "choices")[0]
         message: Any = choice.get("message")
         if not isinstance(message, dict):
-            raise Garbled(f"{self.name}: expected a choice with a message, found {_shape(choice)}")
+            raise Garbled(f"{self.name}: expected a choice with a message, found {shape(choice)}")
         message = cast("Json", message)
         content: Any = message.get("content")
         if isinstance(content, list):  # some gateways answer in parts
@@ -298,21 +241,13 @@ class OpenAIChat(_OpenAI):
 def _usage(found: Any, put: str, got: str) -> Usage:
     """Both formats count alike under different names: input includes cached tokens, output includes
     reasoning."""
-    usage = _object(found)
-    put_details = _object(usage.get(f"{put}_tokens_details"))
-    got_details = _object(usage.get(f"{got}_tokens_details"))
+    usage = as_object(found)
+    put_details = as_object(usage.get(f"{put}_tokens_details"))
+    got_details = as_object(usage.get(f"{got}_tokens_details"))
     return Usage(
-        input=_count(usage.get(f"{put}_tokens")),
-        cached=_count(put_details.get("cached_tokens")),
-        cache_write=_count(put_details.get("cache_write_tokens")),
-        output=_count(usage.get(f"{got}_tokens")),
-        reasoning=_count(got_details.get("reasoning_tokens")),
+        input=as_count(usage.get(f"{put}_tokens")),
+        cached=as_count(put_details.get("cached_tokens")),
+        cache_write=as_count(put_details.get("cache_write_tokens")),
+        output=as_count(usage.get(f"{got}_tokens")),
+        reasoning=as_count(got_details.get("reasoning_tokens")),
     )
-
-
-def _object(found: Any) -> Json:
-    return cast("Json", found) if isinstance(found, dict) else {}
-
-
-def _count(found: Any) -> int:
-    return found if isinstance(found, int) and found > 0 else 0

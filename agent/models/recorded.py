@@ -8,11 +8,8 @@ run. The prompt may differ from the one the answer was given to (prompts get bet
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from agent.models.base import Refused, Request, Response, Usage
-from agent.models.cassette import Cassette, Entry, packaged, read_cassette, request_sha256
-from tasks.errors import InputError
+from agent.models.cassette import Cassette, Entry, find_cassette, read_cassette, request_sha256
 
 
 class RecordedModel:
@@ -21,12 +18,7 @@ class RecordedModel:
     def __init__(self, name: str) -> None:
         """name: a file, or the name of a packaged cassette. Raises InputError when it cannot be played."""
         self._name = name
-        path = Path(name) if Path(name).is_file() else packaged(name)
-        if path is None:
-            raise InputError(
-                f"no cassette {name!r}: expected a file, or the name of one that ships with ptxmend (demo)"
-            )
-        self.cassette: Cassette = read_cassette(path)
+        self.cassette: Cassette = read_cassette(find_cassette(name))
         self._entries = {entry.key: entry for entry in self.cassette.entries}
 
     @property

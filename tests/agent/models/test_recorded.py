@@ -167,9 +167,20 @@ def test_whatever_is_written_is_played(
     assert set(read_cassette(path).entries) == set(entries)
 
 
-def test_a_packaged_cassette_is_found_by_name(monkeypatch: pytest.MonkeyPatch, cassette: Path) -> None:
-    monkeypatch.setattr("agent.models.cassette.resources.files", lambda _: cassette.parent.parent)
-    (cassette.parent.parent / "cassettes").mkdir()
-    cassette.rename(cassette.parent.parent / "cassettes" / "demo.jsonl")
-    model = make_model("recorded:demo")
-    assert model.name == "recorded:demo"
+def test_a_plain_word_names_a_packaged_cassette_before_a_file(
+    monkeypatch: pytest.MonkeyPatch, cassette: Path, tmp_path: Path
+) -> None:
+    shipped, here = tmp_path / "agent" / "cassettes", tmp_path / "here"
+    shipped.mkdir(parents=True)
+    here.mkdir()
+    monkeypatch.setattr("agent.models.cassette.resources.files", lambda _: shipped.parent)
+    cassette.rename(shipped / "demo.jsonl")
+    record.write_cassette(here / "demo", HEADER, [entry(1, task="of my own")])
+    record.write_cassette(tmp_path / "secret.jsonl", HEADER, [entry(1)])
+    monkeypatch.chdir(here)
+    assert len(RecordedModel("demo").cassette.entries) == 4
+    assert len(RecordedModel("./demo").cassette.entries) == 1
+    assert make_model("recorded:demo").name == "recorded:demo"
+    for name in ("../../secret", "x" * 5000, "a\0b"):
+        with pytest.raises(InputError, match="one that ships with ptxmend \\(demo\\)"):
+            RecordedModel(name)
