@@ -72,7 +72,7 @@ UNREADABLE = "Expected an answer in the form that the service documents."
 TRANSPORT = (
     # A stream can break after the SDK has handed it out; then the errors are the transport's own.
     Rule(httpx2.TransportError, Unavailable),
-    Rule(TimeoutError, Unavailable),
+    Rule(TimeoutError, Unavailable, advice="No whole answer came before the deadline."),
     Rule(httpx2.DecodingError, Garbled),
     # An answer of the wrong shape trips whoever reads it, the SDKs too: broken JSON is a ValueError, a
     # missing field a LookupError, text in place of an object an AttributeError.

@@ -3,6 +3,7 @@ adds up."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from agent.models.base import (
     Usage,
 )
 from tests.agent.models.conftest import MakeRequest
-from tests.agent.models.test_wire import SERVICES, ask, fails
+from tests.agent.models.services import SERVICES, ask, fails
 from tests.servers.wire import Reply, WireServer
 
 MESSAGES = SERVICES["messages"]
@@ -114,6 +115,20 @@ async def test_a_failure_of_its_own_kind(
 async def test_a_stream_that_stalls_is_a_failure_that_passes(make_request: MakeRequest) -> None:
     error = await fails(MESSAGES, make_request(), Reply(kind="stalled"), timeout=0.3)
     assert type(error) is Unavailable
+
+
+async def test_cancelling_within_a_stream_closes_the_connection(make_request: MakeRequest) -> None:
+    with WireServer([Reply(kind="stalled")]) as server:
+        model = MESSAGES.model(server)
+        task = asyncio.create_task(model.respond(make_request()))
+        await asyncio.sleep(0.3)  # long enough to be within the stream; if not, the test is merely weaker
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(10):
+            while server.open_connections:  # noqa: ASYNC110 (the server runs in threads)
+                await asyncio.sleep(0.01)
+        await model.close()
 
 
 async def test_a_profile_or_token_in_the_environment_is_not_used(

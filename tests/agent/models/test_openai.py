@@ -21,7 +21,7 @@ from agent.models.base import (
 )
 from agent.models.openai import OpenAIChat, OpenAIResponses
 from tests.agent.models.conftest import MakeRequest
-from tests.agent.models.test_wire import SERVICES, ask, fails
+from tests.agent.models.services import SERVICES, ask, fails
 from tests.servers.wire import Reply, WireServer
 
 RESPONSES, CHAT = SERVICES["responses"], SERVICES["chat"]

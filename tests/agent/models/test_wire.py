@@ -7,74 +7,30 @@ import asyncio
 import itertools
 import json
 import traceback
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from agent.models.anthropic import Anthropic
 from agent.models.base import (
     ContextOverflow,
     FinishReason,
     Garbled,
     Message,
-    Model,
     ModelError,
     RateLimited,
     Refused,
-    Request,
     Response,
     Unavailable,
 )
-from agent.models.openai import OpenAIChat, OpenAIResponses
 from agent.models.retry import respond
 from tests.agent.models.conftest import MakeRequest
+from tests.agent.models.services import KEY, SERVICES, Service, ask, fails
 from tests.servers.wire import Reply, WireServer
-
-KEY = "sk-recognisable-0123456789abcdef"
-
-
-class Service(NamedTuple):
-    """One adapter, and where it finds the server."""
-
-    make: Callable[..., Model]
-    url: Callable[[WireServer], str]
-    path: str
-    messages: str
-    """The field of the request's body that holds the conversation."""
-
-    def model(self, server: WireServer, **options: Any) -> Model:
-        options = {"api_key": KEY, "timeout": 20.0} | options
-        return self.make("m", base_url=self.url(server), **options)
-
-
-SERVICES = {
-    "responses": Service(OpenAIResponses, lambda s: s.openai_url, "/v1/responses", "input"),
-    "chat": Service(OpenAIChat, lambda s: s.openai_url, "/v1/chat/completions", "messages"),
-    "messages": Service(Anthropic, lambda s: s.anthropic_url, "/v1/messages", "messages"),
-}
 
 
 @pytest.fixture(params=list(SERVICES))
 def service(request: pytest.FixtureRequest) -> Service:
     return SERVICES[request.param]
-
-
-async def ask(service: Service, request: Request, *script: Reply, **options: Any) -> Response:
-    """One attempt against a server that replies by `script`."""
-    with WireServer(list(script)) as server:
-        model = service.model(server, **options)
-        try:
-            return await model.respond(request)
-        finally:
-            await model.close()
-            assert len(server.calls) == 1, "a model never retries"
-
-
-async def fails(service: Service, request: Request, *script: Reply, **options: Any) -> ModelError:
-    with pytest.raises(ModelError) as caught:
-        await ask(service, request, *script, **options)
-    return caught.value
 
 
 async def test_an_answer(service: Service, make_request: MakeRequest) -> None:
