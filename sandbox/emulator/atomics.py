@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sandbox.emulator.access import check, resolve
-from sandbox.emulator.decode import Decoder, Op, builds
+from sandbox.emulator.decode import WAITING, Decoder, Op, builds
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.memory import ALL_WRITTEN, Piece, Site, take
 from sandbox.emulator.operands import Unsupported, addresses, elements, reader, whole, writer
@@ -79,6 +79,50 @@ def serial(view: Array, index: Array, step: Step, operands: list[Array]) -> Arra
     return old
 
 
+def _crowded(index: Array) -> bool:
+    """Whether few addresses have many threads each, so that going address by address is the shorter way."""
+    if len(index) < 64:
+        return False
+    _, counts = np.unique(index, return_counts=True)
+    return len(counts) * 8 < int(counts.max())
+
+
+def _one_by_one(view: Array, index: Array, operation: str, operands: list[Array]) -> Array:
+    """As `serial`, an address at a time: running results, and for cas from one success to the next."""
+    old = np.empty(len(index), view.dtype)
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    for start, end in zip(first, np.append(first[1:], len(index)), strict=True):
+        chosen, at = order[start:end], ordered[start]
+        mine = [operand[chosen] for operand in operands]
+        if operation == "cas":
+            view[at] = _swaps(view[at], mine[0], mine[1], old, chosen)
+            continue
+        if operation == "exch":
+            running = np.append(view[at], mine[0])
+        else:
+            running = _AT[operation].accumulate(np.append(view[at], mine[0]))
+        old[chosen] = running[:-1]
+        view[at] = running[-1]
+    return old
+
+
+def _swaps(value: Any, compare: Array, swap: Array, old: Array, chosen: Array) -> Any:
+    """Compare-and-swap of many threads at one address; fills in what each saw and gives the last value."""
+    at = 0
+    while at < len(compare):
+        hits = compare[at:] == value
+        hit = int(hits.argmax())
+        if not hits[hit]:
+            old[chosen[at:]] = value
+            break
+        old[chosen[at : at + hit + 1]] = value
+        value = swap[at + hit]
+        at += hit + 1
+    return value
+
+
 def _sums(view: Array, index: Array, values: Array) -> Array:
     """Integer sums with old values: a running sum within each address."""
     order = np.argsort(index, kind="stable")
@@ -109,6 +153,13 @@ def perform(
         _AT[operation].at(view, index, operands[0])
     elif operation == "add" and plain and kind not in ("f32", "f64"):
         old = _sums(view, index, operands[0])
+    elif (
+        plain
+        and (operation in _AT or operation in ("exch", "cas"))
+        and step is _STEPS.get(operation)
+        and _crowded(index)
+    ):
+        old = _one_by_one(view, index, operation, operands)
     else:
         old = serial(view, index, step, operands)
     if piece.store.written is not None:
@@ -151,7 +202,7 @@ def update(
 
 def step_of(operation: str, kind: str) -> Step:
     """What an operation does to one address."""
-    if operation == "add" and TYPES[kind].kind in ("float", "packed"):
+    if operation == "add" and TYPES[kind].kind in ("float", "packed") and kind not in ("f32", "f64"):
         meaning = lower(Instruction("add", ("rn", kind), (Name("d"), Name("a"), Name("b"))))
         if meaning is None:
             raise Unsupported(f"an atomic sum of .{kind}")
@@ -199,7 +250,7 @@ def atomic(decoder: Decoder, instruction: Instruction, op: Op) -> None:
         raise Unsupported("another number of elements than its vector has")
     step, site = step_of(operation, kind), op.site
     size = TYPES[kind].width // 8
-    op.spins = True
+    op.spins = WAITING
 
     def run(lanes: Lanes) -> None:
         start = where(lanes)

@@ -36,6 +36,9 @@ Run: TypeAlias = Callable[[Lanes], None]
 PLAIN, BRANCH, SYNC, BARRIER, CALL, RETURN, EXIT, INDIRECT = range(8)
 """Kinds of op: what the scheduler has to do besides calling `run`."""
 
+LOOKING, WAITING = 16, 256
+"""Heat that a plain load, or a volatile one, an atomic or a test of an mbarrier, gives to the loop it stands in."""
+
 FUNCTION_BASE = 0x0000_5000_0000
 """Address of the first function; the next ones follow every 16 bytes."""
 
@@ -71,8 +74,8 @@ class Op:
         """Where a branch goes."""
         self.detail: Any = None
         """What the scheduler needs of a SYNC, BARRIER, CALL or INDIRECT op."""
-        self.spins = False
-        """A thread may wait for another by executing this again and again."""
+        self.spins = 0
+        """How likely a thread that executes this in a loop waits for another: 0, LOOKING or WAITING, as heat."""
         self.reads: list[int] = []
         self.writes: list[int] = []
         self.checks: tuple[int, ...] = ()
@@ -153,7 +156,7 @@ class Decoder:
             builder(self, instruction, self.op)
         except Unsupported as reason:
             self._refuse(str(reason))
-        except (KeyError, IndexError, ValueError, TypeError) as reason:
+        except (KeyError, IndexError, ValueError) as reason:
             self._refuse(f"{type(reason).__name__}: {reason}")
 
     def _refuse(self, why: str) -> None:

@@ -7,10 +7,7 @@ resident as the chip would hold, and no more. So a kernel whose blocks wait for 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from sandbox.device import FaultKind, Limits
 from sandbox.emulator.access import describe
@@ -153,8 +150,8 @@ class Machine:
     def _over(self, what: str) -> Stopped:
         assert self.current is not None
         wave = self.current.wave
-        places: Sequence[tuple[Key, object]] = list(wave.groups.items())
-        lines = sorted({self.code.ops[min(key[1], len(self.code.ops) - 1)].line for key, _ in places})
+        places = {self.current.standing, *wave.groups}
+        lines = sorted({self.code.ops[min(pc, len(self.code.ops) - 1)].line for _, pc in places})
         left = self.total - self.next_block + sum(each.wave.living_blocks() for each in self.waves)
         where = f"; threads stand at lines {', '.join(map(str, lines[:8]))}" if lines else ""
         return Stopped(
@@ -234,6 +231,3 @@ class Machine:
             name = self.code.spaces.dynamic[0] if self.code.spaces.dynamic else "dynamic shared memory"
             static.append(Region(name, self.code.dynamic_base, self.dynamic_smem))
         return static
-
-
-__all__ = ["Machine", "Tally", "np"]

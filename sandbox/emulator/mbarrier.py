@@ -13,7 +13,7 @@ import numpy as np
 from sandbox.device import FaultKind
 from sandbox.emulator.access import load, store
 from sandbox.emulator.atomics import update
-from sandbox.emulator.decode import Decoder, Op, builds
+from sandbox.emulator.decode import WAITING, Decoder, Op, builds
 from sandbox.emulator.faults import Stopped
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.operands import Reader, Unsupported, addresses, reader, whole, writer
@@ -156,7 +156,7 @@ def _wait(decoder: Decoder, instruction: Instruction, op: Op) -> None:
     space, where = addresses(decoder, instruction.operands[1], _space(instruction))
     parity = "parity" in instruction.modifiers
     token = reader(decoder, instruction.operands[2], "u32" if parity else "u64")
-    op.spins = True
+    op.spins = WAITING
 
     def run(lanes: Lanes) -> None:
         word = load(space, lanes, where(lanes), 8, 1, op.site)[0]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from sandbox.emulator.decode import SYNC, Decoder, Op, builds, nothing
+from sandbox.emulator.decode import SYNC, WAITING, Decoder, Op, builds, nothing
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.memory import TAG_BITS, WINDOWS
 from sandbox.emulator.names import Register
 from sandbox.emulator.operands import Reader, Unsupported, elements, reader, whole, width_of, writer
-from sandbox.emulator.semantics import Lowered, lower
+from sandbox.emulator.semantics import TYPES, Lowered, lower
 from sandbox.emulator.warps import Need
 from sandbox.ptx.nodes import Instruction, Name, Offset
 from tasks.errors import CannotJudge
@@ -120,7 +120,7 @@ def mov(decoder: Decoder, instruction: Instruction, op: Op) -> None:
             if offset is not None:
                 kind = f"u{width_of(decoder, instruction.operands[0])}"
                 write = writer(decoder, instruction.operands[0], kind)
-                dtype = np.dtype(kind)
+                dtype = TYPES[kind].dtype
 
                 def run(lanes: Lanes) -> None:
                     if write is not None:
@@ -191,7 +191,7 @@ def accepted(decoder: Decoder, instruction: Instruction, op: Op) -> None:
         op.run = lambda lanes: write(lanes, policy, False) if write is not None else None
         return
     if instruction.opcode == "nanosleep":
-        op.spins = True
+        op.spins = WAITING
     for operand in instruction.operands:
         if isinstance(operand, Name):
             found = decoder.scope.find(operand.text)

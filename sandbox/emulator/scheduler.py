@@ -23,7 +23,6 @@ from sandbox.emulator.warps import Need, ready
 from sandbox.emulator.wave import Frame, Key, Wave
 
 HOT = 1024
-SPIN_HEAT = 64
 PATIENCE = 64
 """Backward branches an aged group may take before the lowest goes first again."""
 NEVER = 1 << 60
@@ -38,10 +37,12 @@ class Scheduler:
         self.ops: list[Op] = wave.machine.code.ops
         self.heat = 0
         self.patience = 0
-        self.spun = False
+        self.spun = 1
         self.clock = 0
         self.since: dict[Key, int] = {}
         """When each group last ran."""
+        self.standing: Key = (wave.root, 0)
+        """Where the threads that run now stood last, roughly."""
         self.watch = Watch(wave)
 
     def run(self) -> bool:
@@ -57,6 +58,7 @@ class Scheduler:
             mask = wave.groups.pop(key)
             self.clock += 1
             self.since[key] = self.clock
+            self.standing = key
             if self._advance(frame, pc, mask):
                 return False
 
@@ -68,6 +70,7 @@ class Scheduler:
             self.heat = 0
             self.patience = PATIENCE
             return min(groups, key=lambda key: self.since.get(key, 0))
+        self.patience = 0
         return min(groups, key=_order)
 
     def _stop(self, frame: Frame, pc: int) -> int:
@@ -118,8 +121,8 @@ class Scheduler:
                 else:
                     op.count += active.n
                 machine.steps += active.n
-                if op.spins:
-                    self.spun = True
+                if op.spins > self.spun:
+                    self.spun = op.spins
                 pc += 1
                 continue
             if kind == BRANCH:
@@ -157,6 +160,7 @@ class Scheduler:
                     wave.add((frame, target), lanes.dense())
                     return False
                 pc = target
+                self.standing = (frame, pc)
                 stop = self._stop(frame, pc) if wave.groups else NEVER
                 continue
             if passing is not None:
@@ -221,14 +225,14 @@ class Scheduler:
                 part = lanes.narrowed(index == number)
                 if part is not None:
                     wave.add((frame, target), part.dense())
-            self.heat += SPIN_HEAT
-            self.watch.turn(None)
+            if min(jump.targets) <= pc:
+                self._turn(frame, pc, None)
         return None
 
     def _turn(self, frame: Frame, target: int, lanes: Lanes | None) -> bool:
         """A backward branch was taken; True when the wave should yield to others."""
-        self.heat += SPIN_HEAT if self.spun else 1
-        self.spun = False
+        self.heat += self.spun
+        self.spun = 1
         if self.patience:
             self.patience -= 1
         if self.heat >= HOT and len(self.wave.groups) > 1:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sandbox.emulator.access import load, resolve, store
-from sandbox.emulator.decode import SYNC, Decoder, Op, builds
+from sandbox.emulator.decode import LOOKING, SYNC, WAITING, Decoder, Op, builds
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.memory import GLOBAL_BASE
 from sandbox.emulator.names import Placed
@@ -23,6 +23,8 @@ from sandbox.emulator.warps import Need
 from sandbox.ptx.nodes import Address, Instruction, Name
 
 SPACES = frozenset({"global", "shared", "local", "const", "param"})
+WATCHFUL = frozenset({"volatile", "relaxed", "acquire", "mmio"})
+"""Modifiers of loads by which a thread looks at what others write."""
 HINTS = frozenset(
     {
         "weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "cv", "lu",
@@ -66,7 +68,7 @@ def ld(decoder: Decoder, instruction: Instruction, op: Op) -> None:
     writers = [writer(decoder, target, kind) for target in targets]
     size, parts = unit(kind)
     dtype, site = TYPES[kind].dtype, op.site
-    op.spins = True
+    op.spins = WAITING if WATCHFUL.intersection(instruction.modifiers) else LOOKING
     fixed = _param_offset(decoder, instruction, space)
     if fixed is not None and parts == 1:
 
@@ -77,11 +79,11 @@ def ld(decoder: Decoder, instruction: Instruction, op: Op) -> None:
                     write(lanes, np.array(value).view(dtype), True)
 
         if fixed % (size * count) == 0:
-            op.run, op.spins = run_param, False
+            op.run, op.spins = run_param, 0
             return
     space, where = addresses(decoder, instruction.operands[1], space)
     if space == "param":
-        op.spins = False
+        op.spins = 0
 
     def run(lanes: Lanes) -> None:
         got = load(space, lanes, where(lanes), size, count * parts, site)
