@@ -1,7 +1,8 @@
-"""From addresses to bytes: every load, store and atomic goes through `resolve`, which faults on what no chip allows.
+"""From addresses to bytes: every load, store and atomic goes through `resolve`, which faults on what no chip
+allows.
 
-Shared memory is one store a wave, a block's part after another; local memory likewise by thread. Addresses of a window that another
-thread made are read as one's own, as on hardware.
+Shared memory is one store a wave, a block's part after another; local memory likewise by thread. Addresses of
+a window that another thread made are read as one's own, as on hardware.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _LOW = np.uint64((1 << TAG_BITS) - 1)
 
 
 def resolve(space: str, lanes: Lanes, addresses: Array, size: int, site: Site, *, write: bool) -> list[Piece]:
-    """Where `size` bytes at each address are. addresses: flat, of the active lanes, uint32 or uint64, in the address space `space`."""
+    """Where `size` bytes at each address are. addresses: flat, of the active lanes, uint32 or uint64, in the
+    address space `space`.
+    """
     odd = int(np.bitwise_or.reduce(addresses)) & (size - 1)
     if odd:
         _misaligned(space, lanes, addresses, size, site)
@@ -168,7 +171,8 @@ def check(lanes: Lanes, piece: Piece, addresses: Array, size: int, count: int, s
     name = region.name if region is not None else piece.space
     who = lanes.wave.who(lanes.locate(position))
     message = (
-        f"{site.name} reads {several(size * count, 'byte')} of {piece.space} memory that nothing wrote: {name}, byte {offset}, {who}; "
+        f"{site.name} reads {several(size * count, 'byte')} of {piece.space} memory that nothing wrote: "
+        f"{name}, byte {offset}, {who}; "
         f"{several(int(np.count_nonzero(bad)), 'thread')} here"
     )
     if machine.limits.on_unwritten is OnUnwritten.POISON:
@@ -192,7 +196,9 @@ def check(lanes: Lanes, piece: Piece, addresses: Array, size: int, count: int, s
 
 
 def settle(memory: Store, lanes: Lanes) -> None:
-    """Now and then see whether all of a wave's shared memory has been written, after which nothing need be checked."""
+    """Now and then see whether all of a wave's shared memory has been written, after which nothing need be
+    checked.
+    """
     if memory is not lanes.wave.shared or memory.written is None:
         return
     memory.checks += 1
@@ -209,6 +215,7 @@ def grow_local(wave: Any, size: int) -> None:
     fresh = blank(threads * stride, wave.machine.limits.poison)
     if wave.local_stride:
         old = wave.local
+        assert fresh.written is not None
         for new, kept in ((fresh.data, old.data), (fresh.written, old.written)):
             new.reshape(threads, stride)[:, : wave.local_stride] = kept.reshape(threads, wave.local_stride)
     wave.local, wave.local_stride = fresh, stride
@@ -300,7 +307,8 @@ def _read_only(space: str, lanes: Lanes, addresses: Array, size: int, site: Site
     region, offset, where = _place(space, lanes, int(addresses[0]))
     raise Stopped(
         FaultKind.READ_ONLY_WRITE,
-        f"{site.name} writes to .{space} memory ({where}), which a kernel may only read, {lanes.wave.who(lanes.locate(0))}",
+        f"{site.name} writes to .{space} memory ({where}), which a kernel may only read, "
+        f"{lanes.wave.who(lanes.locate(0))}",
         site.line,
         lanes.locate(0),
         _details(space, region, offset, int(addresses[0]), size, lanes.n),

@@ -1,8 +1,9 @@
-"""`cp.async`: copies from global to shared memory whose data is there only after the thread has waited for them.
+"""`cp.async`: copies from global to shared memory whose data is there only after the thread has waited for
+them.
 
-The source is read when the copy is issued; the destination is written when the issuing thread waits for the copy's group (or ends, or
-lets an mbarrier track it). A kernel that reads the destination without waiting sees what was there before: memory that nothing wrote,
-or stale data.
+The source is read when the copy is issued; the destination is written when the issuing thread waits for the
+copy's group (or ends, or lets an mbarrier track it). A kernel that reads the destination without waiting sees
+what was there before: memory that nothing wrote, or stale data.
 
 Source: PTX ISA, "cp.async", "cp.async.commit_group", "cp.async.wait_group", "cp.async.mbarrier.arrive".
 """
@@ -58,7 +59,9 @@ def queue(lanes: Lanes) -> Queue:
 
 
 def complete(lanes: Lanes, before: Array | None) -> None:
-    """Write the data of copies of these threads: all of them, or those of groups numbered below `before` (by thread of the wave)."""
+    """Write the data of copies of these threads: all of them, or those of groups numbered below `before` (by
+    thread of the wave).
+    """
     found = queue(lanes)
     if not found.batches:
         return
@@ -201,7 +204,8 @@ def _partial(lanes: Lanes, start: Array, amounts: Array, space: str, op: Op, siz
         where = lanes.locate(at)
         raise Stopped(
             FaultKind.ILLEGAL_OPERAND,
-            f"{op.name}: source size {int(amounts[at])} is more than the copy's {size} bytes, {lanes.wave.who(where)}",
+            f"{op.name}: source size {int(amounts[at])} is more than the copy's {size} bytes, "
+            f"{lanes.wave.who(where)}",
             op.line,
             where,
         )

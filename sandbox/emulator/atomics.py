@@ -1,7 +1,8 @@
 """`atom` and `red`: many threads at one address behave as if they came one after another, in thread order.
 
-Each wide atomic is split into rounds in which every address occurs once; cheap cases (sums and bitwise operations whose old values nobody
-asks for, integer sums, exchanges) take a shorter way with the same outcome. Subnormal results of f32 sums are kept in every space.
+Each wide atomic is split into rounds in which every address occurs once; cheap cases (sums and bitwise
+operations whose old values nobody asks for, integer sums, exchanges) take a shorter way with the same
+outcome. Subnormal results of f32 sums are kept in every space.
 
 Source: PTX ISA, "atom", "red".
 """
@@ -168,8 +169,8 @@ def perform(
 
 
 def update(
-    space: str, lanes: Lanes, where: Array, kind: str, operation: str, step: Step, operands: list[Array], site: Site,
-    *, wanted: bool = True,
+    space: str, lanes: Lanes, where: Array, kind: str, operation: str, step: Step, operands: list[Array],
+    site: Site, *, wanted: bool = True,
 ) -> Array:  # fmt: skip
     """An atomic on each active lane's address; gives old values (zeros where not wanted)."""
     dtype = TYPES[kind].dtype
@@ -185,11 +186,12 @@ def update(
                 mask[chosen] = True
                 some = Lanes(lanes.wave, lanes.frame, lanes.rows, lanes.spread(mask))
             check(some, piece, where if chosen is None else where[chosen], dtype.itemsize, 1, site)
+        before = None
         if machine.watching:
             machine.seen[site.pc] = (site.line, piece.space, int(where[0]), lanes)
             before = take(piece, dtype.itemsize, 1)[0]
         old = perform(piece, kind, operation, step, mine, wanted=wanted)
-        if not machine.watching or not np.array_equal(before, take(piece, dtype.itemsize, 1)[0]):
+        if before is None or not np.array_equal(before, take(piece, dtype.itemsize, 1)[0]):
             machine.changed()
         if piece.space == "global":
             machine.stored(piece, lanes, site)

@@ -1,10 +1,12 @@
 """Barriers of a block: who has come, who waits, when they go on.
 
 Decisions where the ISA leaves room
-- Threads that have exited are not waited for by a barrier without a thread count, as chips from sm_70 on behave.
-- An aligned barrier (`bar`, `.aligned`) waits until every live thread of the warp stands at it; a guard that holds for only some of
-  a warp's threads, or warp-mates that wait elsewhere for ever, make a DIVERGENT_BARRIER. Where warp-mates exit instead, the barrier goes
-  on and a `hazard` notice stays, since the ISA leaves that undefined while chips do go on.
+- Threads that have exited are not waited for by a barrier without a thread count, as chips from sm_70 on
+  behave.
+- An aligned barrier (`bar`, `.aligned`) waits until every live thread of the warp stands at it; a guard that
+  holds for only some of a warp's threads, or warp-mates that wait elsewhere for ever, make a
+  DIVERGENT_BARRIER. Where warp-mates exit instead, the barrier goes on and a `hazard` notice stays, since the
+  ISA leaves that undefined while chips do go on.
 - A thread count counts warps × 32 for aligned forms, threads otherwise.
 
 Source: PTX ISA, "bar, barrier".
@@ -34,13 +36,15 @@ def reach(wave: Wave, op: Op, lanes: Lanes, passive: Array | None) -> Lanes | No
     """
     barrier: Barrier = op.detail
     key = (lanes.frame, op.pc)
+    here = lanes.dense().any(axis=1) if passive is not None else None
     if barrier.aligned:
-        if passive is not None and (passive.any(axis=1) & lanes.dense().any(axis=1)).any():
-            row = int(np.flatnonzero(passive.any(axis=1) & lanes.dense().any(axis=1))[0])
+        if passive is not None and here is not None and np.any(passive.any(axis=1) & here):
+            row = int(np.flatnonzero(passive.any(axis=1) & here)[0])
             where = (row, int(np.flatnonzero(lanes.dense()[row])[0]))
             raise Stopped(
                 FaultKind.DIVERGENT_BARRIER,
-                f"{op.name}: its guard holds for only some threads of a warp, {wave.who(where)}; every thread of a warp must execute it",
+                f"{op.name}: its guard holds for only some threads of a warp, {wave.who(where)}; every "
+                "thread of a warp must execute it",
                 op.line,
                 where,
                 {"threads": lanes.n},
@@ -61,10 +65,12 @@ def reach(wave: Wave, op: Op, lanes: Lanes, passive: Array | None) -> Lanes | No
 def _note_partial(wave: Wave, op: Op, lanes: Lanes) -> None:
     index = np.arange(wave.block_warps * WARP).reshape(wave.block_warps, WARP) < wave.block_threads
     exists = np.tile(index, (wave.blocks, 1))
-    if (lanes.part(exists) & ~lanes.active & lanes.active.any(axis=1)[:, None]).any():
+    here: Array = np.asarray(lanes.active.any(axis=1))
+    if (lanes.part(exists) & ~lanes.active & here[:, None]).any():
         wave.machine.notice(
             "hazard",
-            f"{op.name}: threads of the same warp have exited; the barrier goes on without them, as chips do, "
+            f"{op.name}: threads of the same warp have exited; the barrier goes on without them, as chips "
+            "do, "
             "but the ISA wants every thread of a warp to execute it",
             op.line,
         )
@@ -179,7 +185,8 @@ def release(wave: Wave) -> bool:
         block, number = (int(k) for k in np.argwhere(over)[0])
         raise Stopped(
             FaultKind.ILLEGAL_OPERAND,
-            f"barrier {number} waits for {int(awaited[block, number])} threads, but {int(came[block, number])} came, "
+            f"barrier {number} waits for {int(awaited[block, number])} threads, but "
+            f"{int(came[block, number])} came, "
             f"block {wave.block_coordinates(block * wave.block_warps)}",
             None,
             (block * wave.block_warps, 0),

@@ -1,4 +1,5 @@
-"""Calls and returns: parameters are copied between the frames' local memory, or between registers where they are declared as such.
+"""Calls and returns: parameters are copied between the frames' local memory, or between registers where they
+are declared as such.
 
 Source: PTX ISA, "call", "ret", "Device Function Parameters".
 """
@@ -43,7 +44,8 @@ def enter(wave: Wave, lanes: Lanes, op: Op, frame: Frame, pc: int) -> None:
                 where = part.locate(0)
                 raise Stopped(
                     FaultKind.BAD_CALL,
-                    f"{op.name}: {int(value):#x} is not the address of a function that may be called here, {wave.who(where)}",
+                    f"{op.name}: {int(value):#x} is not the address of a function that may be called here, "
+                    f"{wave.who(where)}",
                     op.line, where, {"threads": part.n},
                 )  # fmt: skip
             parts.append((name, part))
@@ -108,7 +110,9 @@ def _scope(op: Op, code: object) -> object:
 
 
 def _register_value(operand: Operand, lanes: Lanes, bits: int, op: Op, code: object) -> Array | None:
-    """The value of a register or literal argument in the register form of `bits`; None when it is a variable."""
+    """The value of a register or literal argument in the register form of `bits`; None when it is a
+    variable.
+    """
     if isinstance(operand, Immediate):
         return whole(lanes, constant(operand, TYPES["pred" if bits == 1 else f"b{bits}"]))
     found = register_of(operand, _scope(op, code))  # type: ignore[arg-type]

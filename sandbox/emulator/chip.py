@@ -1,9 +1,12 @@
-"""What the emulated chips look like from inside a kernel, as a table; sizes are per streaming multiprocessor (SM) unless said otherwise.
+"""What the emulated chips look like from inside a kernel, as a table; sizes are per streaming multiprocessor
+(SM) unless said otherwise.
 
-The machine needs them for three things only: which launches a chip refuses, how many blocks are resident together (a home-made grid
-barrier larger than that hangs on the chip and so must hang here), and the values of special registers.
+The machine needs them for three things only: which launches a chip refuses, how many blocks are resident
+together (a home-made grid barrier larger than that hangs on the chip and so must hang here), and the values
+of special registers.
 
-Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; product briefs of the named cards.
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; product briefs of the
+named cards.
 """
 
 from __future__ import annotations
@@ -53,7 +56,9 @@ CHIPS: dict[int, Chip] = {
 
 
 def chip_of(arch: str) -> Chip:
-    """The chip of an architecture such as `sm_90a`; an unknown one is taken as the nearest older one in the table."""
+    """The chip of an architecture such as `sm_90a`; an unknown one is taken as the nearest older one in the
+    table.
+    """
     found = re.match(r"sm_(\d+)", arch)
     number = int(found.group(1)) if found else 90
     return CHIPS[max((known for known in CHIPS if known <= number), default=70)]
@@ -67,7 +72,9 @@ def check_launch(
     shared: int,
     clusters: int,
 ) -> None:
-    """Refuse, as the driver would, extents or shared memory that the chip does not have; `shared` is static and dynamic bytes."""
+    """Refuse, as the driver would, extents or shared memory that the chip does not have; `shared` is static
+    and dynamic bytes.
+    """
     for what, extents, most in (("grid", grid, GRID_EXTENT), ("block", block, BLOCK_EXTENT)):
         for axis, value, bound in zip("xyz", extents, most, strict=True):
             if not 1 <= value <= bound:
@@ -76,11 +83,12 @@ def check_launch(
     if threads > THREADS_PER_BLOCK:
         raise LaunchRefused(
             f"launch of {entry}: a block may have at most {THREADS_PER_BLOCK} threads, found {threads} "
-            f"({block[0]} × {block[1]} × {block[2]})"
+            f"({block[0]} by {block[1]} by {block[2]})"
         )
     if shared > chip.shared_block:
         raise LaunchRefused(
-            f"launch of {entry}: a block may have at most {chip.shared_block} bytes of shared memory on this chip, found {shared} "
+            f"launch of {entry}: a block may have at most {chip.shared_block} bytes of shared memory on "
+            f"this chip, found {shared} "
             "(static and dynamic together)"
         )
     if clusters > 16:
@@ -90,7 +98,8 @@ def check_launch(
 def resident_blocks(chip: Chip, threads: int, registers: int, shared: int) -> int:
     """How many blocks the whole chip holds at once.
 
-    threads: per block. registers: 32-bit registers per thread, an estimate (the assembler decides on a real chip). shared: bytes.
+    threads: per block. registers: 32-bit registers per thread, an estimate (the assembler decides on a real
+    chip). shared: bytes.
     """
     warps = -(-threads // WARP)
     per_warp = -(-max(registers, 1) * WARP // 256) * 256

@@ -1,8 +1,9 @@
 """A module made runnable for one entry: a flat list of `Op`s whose indices are the program counters.
 
-Every instruction is specialised once, into a closure over its operands. What the machine does not know becomes an op that raises
-`CannotJudge` when a thread reaches it, so dead code never matters. A definite-assignment analysis finds the registers that some path
-may read before anything was written; only those carry run-time marks.
+Every instruction is specialised once, into a closure over its operands. What the machine does not know
+becomes an op that raises `CannotJudge` when a thread reaches it, so dead code never matters. A
+definite-assignment analysis finds the registers that some path may read before anything was written; only
+those carry run-time marks.
 
 Builders of single opcodes register themselves in `BUILDERS`.
 """
@@ -37,7 +38,9 @@ PLAIN, BRANCH, SYNC, BARRIER, CALL, RETURN, EXIT, INDIRECT = range(8)
 """Kinds of op: what the scheduler has to do besides calling `run`."""
 
 LOOKING, WAITING = 16, 256
-"""Heat that a plain load, or a volatile one, an atomic or a test of an mbarrier, gives to the loop it stands in."""
+"""Heat that a plain load, or a volatile one, an atomic or a test of an mbarrier, gives to the loop it stands
+in.
+"""
 
 FUNCTION_BASE = 0x0000_5000_0000
 """Address of the first function; the next ones follow every 16 bytes."""
@@ -51,8 +54,8 @@ class Op:
     """One decoded instruction."""
 
     __slots__ = (
-        "checks", "collective", "count", "detail", "function", "guard", "kind", "line", "marks", "name", "negated",
-        "pc", "reads", "run", "shape", "site", "spins", "target", "writes",
+        "checks", "collective", "count", "detail", "function", "guard", "kind", "line", "marks", "name",
+        "negated", "pc", "reads", "run", "shape", "site", "spins", "target", "writes",
     )  # fmt: skip
 
     def __init__(self, pc: int, line: Line) -> None:
@@ -75,7 +78,9 @@ class Op:
         self.detail: Any = None
         """What the scheduler needs of a SYNC, BARRIER, CALL or INDIRECT op."""
         self.spins = 0
-        """How likely a thread that executes this in a loop waits for another: 0, LOOKING or WAITING, as heat."""
+        """How likely a thread that executes this in a loop waits for another: 0, LOOKING or WAITING, as
+        heat.
+        """
         self.reads: list[int] = []
         self.writes: list[int] = []
         self.checks: tuple[int, ...] = ()
@@ -130,7 +135,9 @@ class Code:
 
     @property
     def registers(self) -> int:
-        """A guess at the 32-bit registers a thread of the entry needs: those it names, which an assembler often halves."""
+        """A guess at the 32-bit registers a thread of the entry needs: those it names, which an assembler
+        often halves.
+        """
         bits = sum(max(32, each) for each in self.shapes[0].bits if each > 1)
         return min(255, max(16, bits // 64))
 
@@ -166,7 +173,8 @@ class Decoder:
 
         def run(lanes: Lanes) -> None:
             raise CannotJudge(
-                f"line {op.line}: the emulator does not execute `{text}` ({why}); a thread reached it, so this candidate needs a "
+                f"line {op.line}: the emulator does not execute `{text}` ({why}); a thread reached it, so "
+                "this candidate needs a "
                 "real GPU"
             )
 
@@ -185,7 +193,9 @@ class Decoder:
         return self.code.dynamic_base if placed.space == "shared" and placed.base < 0 else placed.base
 
     def address_constant(self, operand: Name | Offset) -> int | None:
-        """The address of a variable or function that a name stands for; None when it is neither, or local to the thread."""
+        """The address of a variable or function that a name stands for; None when it is neither, or local to
+        the thread.
+        """
         base, offset = (operand.base, operand.offset) if isinstance(operand, Offset) else (operand, 0)
         found = self.scope.find(base.text)
         if isinstance(found, Placed) and found.space != "local":

@@ -1,7 +1,9 @@
-"""Which registers may be read before anything was written to them: definite assignment over a function's control-flow graph.
+"""Which registers may be read before anything was written to them: definite assignment over a function's
+control-flow graph.
 
-A guarded instruction does not surely write. A register is suspect at a read that some path reaches without a sure write; suspect
-registers get run-time marks wherever they are written, so a false alarm costs a little time and never an answer.
+A guarded instruction does not surely write. A register is suspect at a read that some path reaches without a
+sure write; suspect registers get run-time marks wherever they are written, so a false alarm costs a little
+time and never an answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The emulator as a Device: loads a module, binds a plan, runs its launches and tells what happened.
 
-A session keeps the values of module-scope variables between runs, as hardware does between launches of one loaded module.
+A session keeps the values of module-scope variables between runs, as hardware does between launches of one
+loaded module.
 """
 
 from __future__ import annotations
@@ -166,7 +167,8 @@ class EmulatorSession:
         )
         if clusters > 1:
             raise CannotJudge(
-                f"launch of {launch.entry}: the emulator runs no clusters of more than one block yet; found {launch.cluster}"
+                f"launch of {launch.entry}: the emulator runs no clusters of more than one block yet; found "
+                f"{launch.cluster}"
             )
         param = pack(launch, code, regions)
         return Machine(

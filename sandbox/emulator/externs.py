@@ -1,6 +1,7 @@
 """Functions the system gives to a kernel: `vprintf` and `__assertfail`; others are not for this machine.
 
-Source: CUDA C++ Programming Guide, "Formatted Output", "Assertion"; PTX Writer's Guide to Interoperability, "System Calls".
+Source: CUDA C++ Programming Guide, "Formatted Output", "Assertion"; PTX Writer's Guide to Interoperability,
+"System Calls".
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def _single(lanes: Lanes, position: int) -> Lanes:
 
 
 def _vprintf(lanes: Lanes, op: Op, arguments: list[Array]) -> Array:
-    """int vprintf(const char *format, const void *arguments); arguments lie packed at their natural alignment."""
+    """int vprintf(const char *format, const void *arguments); arguments lie packed at their natural
+    alignment.
+    """
     machine = lanes.wave.machine
     formats: dict[int, bytes] = {}
     for position in range(lanes.n):
@@ -96,7 +99,9 @@ def _format(text: bytes, base: int, one: Lanes, op: Op) -> bytes:
 
 
 def _assertfail(lanes: Lanes, op: Op, arguments: list[Array]) -> None:
-    """void __assertfail(const void *message, const void *file, uint32 line, const void *function, size_t charSize)."""
+    """void __assertfail(const void *message, const void *file, uint32 line, const void *function, size_t
+    charSize).
+    """
     one = _single(lanes, 0)
     message = _text(one, op, int(arguments[0][0])).decode("utf-8", "replace") if arguments else ""
     raise Stopped(

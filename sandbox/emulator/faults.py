@@ -1,4 +1,5 @@
-"""The exception by which a running kernel ends, and the words with which the machine names threads and addresses.
+"""The exception by which a running kernel ends, and the words with which the machine names threads and
+addresses.
 
 `Stopped` never leaves the emulator: a session turns it into the `Fault` of its Outcome.
 """

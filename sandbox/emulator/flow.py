@@ -1,4 +1,5 @@
-"""Builders for control flow: branches, calls, exits, traps and barriers. What they mean is the scheduler's business.
+"""Builders for control flow: branches, calls, exits, traps and barriers. What they mean is the scheduler's
+business.
 
 Source: PTX ISA, "Control Flow Instructions", "bar, barrier".
 """

@@ -65,7 +65,9 @@ def build(module: Module) -> Image:
 
 
 def reserve(image: Image, arena: Arena) -> dict[str, Region]:
-    """Regions of the .global variables; the first things in an arena, so that their addresses never change."""
+    """Regions of the .global variables; the first things in an arena, so that their addresses never
+    change.
+    """
     regions: dict[str, Region] = {}
     for each in image.variables:
         if base_space(each) == "global":

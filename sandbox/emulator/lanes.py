@@ -1,12 +1,13 @@
 """The threads that run one instruction together, and their registers.
 
-A wave holds `warps` × 32 lanes. `Lanes` names a part of them: `rows` selects warps (None: all of the wave) and `mask` the active lanes
-of those warps (None: all 32). Every array an instruction sees has shape [W, 32] with W the selected warps; memory works on the
-active lanes alone, as one flat array in thread order.
+A wave holds `warps` × 32 lanes. `Lanes` names a part of them: `rows` selects warps (None: all of the wave)
+and `mask` the active lanes of those warps (None: all 32). Every array an instruction sees has shape [W, 32]
+with W the selected warps; memory works on the active lanes alone, as one flat array in thread order.
 
 Invariants
-- Arrays in a `Bank` are owned by it: unsigned integers of the register's width (bool for predicates, [..., 2] uint64 for b128),
-  C-contiguous, shape [warps, 32]. Nobody else keeps one, so a partial write may change it in place.
+- Arrays in a `Bank` are owned by it: unsigned integers of the register's width (bool for predicates, [..., 2]
+  uint64 for b128), C-contiguous, shape [warps, 32]. Nobody else keeps one, so a partial write may change it
+  in place.
 - A register that nothing wrote holds the poison byte.
 """
 
@@ -124,7 +125,9 @@ class Lanes:
         return array if self.rows is None else array[self.rows]
 
     def write(self, index: int, value: Array, owned: bool) -> None:
-        """Set a register in the active lanes. value: [W, 32] in the register's dtype; owned: nobody else holds it."""
+        """Set a register in the active lanes. value: [W, 32] in the register's dtype; owned: nobody else
+        holds it.
+        """
         bank = self.bank
         if self.rows is None:
             if self.mask is None:
@@ -170,7 +173,8 @@ class Lanes:
     def places(self) -> tuple[Array, Array]:
         """(row among these warps, lane) of each active lane, flat."""
         if self.where is None:
-            self.where = np.nonzero(self.active)
+            rows, lanes = np.nonzero(self.active)
+            self.where = (rows, lanes)
         return self.where
 
     def threads(self) -> Array:

@@ -1,9 +1,10 @@
 """Proof that threads spin for ever.
 
-After many backward branches without any event (a barrier passed, a thread ended), the watch keeps a copy of where every thread of the
-wave stands and of all registers. When the same state comes again, every runnable thread has run in between, and no byte of memory
-changed, then each thread will walk the same circle until somebody else writes; if there is nobody else, for ever. A kernel that reads a
-clock in its loop, or counts its turns, is never proven: it meets the budget instead.
+After many backward branches without any event (a barrier passed, a thread ended), the watch keeps a copy of
+where every thread of the wave stands and of all registers. When the same state comes again, every runnable
+thread has run in between, and no byte of memory changed, then each thread will walk the same circle until
+somebody else writes; if there is nobody else, for ever. A kernel that reads a clock in its loop, or counts
+its turns, is never proven: it meets the budget instead.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Watch:
             self.snapshot.ran |= lanes.dense()
 
     def turn(self, running: tuple[Key, Lanes] | None) -> bool:
-        """A backward branch was taken; True when the wave should yield. Raises a LIVELOCK when nobody else can help."""
+        """A backward branch was taken; True when the wave should yield. Raises a LIVELOCK when nobody else
+        can help.
+        """
         machine = self.wave.machine
         if machine.events != self.events:
             self.events, self.turns, self.snapshot = machine.events, 0, None
@@ -67,11 +70,11 @@ class Watch:
             return False
         machine.watching = True
         held = self.snapshot
-        if held is not None and held.mutations == machine.mutations and held.timers == machine.timers:
-            if self._same(held, running) and self._all_ran(held):
-                self.proved_at = machine.mutations
-                machine.spinning(self.wave, running)
-                return True
+        quiet = held is not None and held.mutations == machine.mutations and held.timers == machine.timers
+        if held is not None and quiet and self._same(held, running) and self._all_ran(held):
+            self.proved_at = machine.mutations
+            machine.spinning(self.wave, running)
+            return True
         if self.turns & (self.turns - 1) == 0:
             self._keep(running)
         if self.turns % LONG == 0:
@@ -126,7 +129,9 @@ class Watch:
 
 
 def livelock(wave: Wave, running: tuple[Key, Lanes] | None, waves: int, pending: str) -> Stopped:
-    """The fault of threads that spin with nobody left to free them. pending: blocks that are not resident, in words, or ''."""
+    """The fault of threads that spin with nobody left to free them. pending: blocks that are not resident, in
+    words, or ''.
+    """
     machine = wave.machine
     places = [(key, mask) for key, mask in wave.groups.items()]
     if running is not None:
@@ -141,7 +146,8 @@ def livelock(wave: Wave, running: tuple[Key, Lanes] | None, waves: int, pending:
         line = seen[0] if seen else op.line
         what = f" reading {seen[1]}" if seen else ""
         phrases.append(
-            f"{several(int(np.count_nonzero(mask)), 'thread')} spin at line {line}{what}, first {wave.who(lane)}"
+            f"{several(int(np.count_nonzero(mask)), 'thread')} spin at line {line}{what}, first "
+            f"{wave.who(lane)}"
         )
         first = first or (line, lane)
     phrases += waiting(wave)
@@ -151,7 +157,8 @@ def livelock(wave: Wave, running: tuple[Key, Lanes] | None, waves: int, pending:
     tail = f"; {pending}" if pending else ""
     return Stopped(
         FaultKind.LIVELOCK,
-        f"threads spin for ever: {phrases[0]}; no thread that is resident will ever change what they wait for{tail}",
+        f"threads spin for ever: {phrases[0]}; no thread that is resident will ever change what they wait "
+        f"for{tail}",
         first[0],
         first[1],
         {"waiting": tuple(phrases), "threads": wave.living},

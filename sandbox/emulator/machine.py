@@ -1,7 +1,8 @@
 """One launch: its blocks in waves, its budgets, and what it shows to the outside.
 
-Waves are smaller than what a chip holds, for speed; while blocks wait for others, more waves are admitted until as many blocks are
-resident as the chip would hold, and no more. So a kernel whose blocks wait for each other runs here if and only if it fits there.
+Waves are smaller than what a chip holds, for speed; while blocks wait for others, more waves are admitted
+until as many blocks are resident as the chip would hold, and no more. So a kernel whose blocks wait for each
+other runs here if and only if it fits there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from sandbox.emulator.scheduler import Scheduler
 from sandbox.emulator.wave import Key, Wave
 
 WAVE_WARPS = 2048
-"""Warps of a wave when there is a choice: wide enough to drown Python's share, small enough for the caches."""
+"""Warps of a wave when there is a choice: wide enough to drown Python's share, small enough for the
+caches.
+"""
 WAVE_SHARED = 64 << 20
 """Bytes of shared memory of a wave, at most, when there is a choice."""
 
@@ -114,7 +117,9 @@ class Machine:
         waiting = self.total - self.next_block
         if not waiting:
             return ""
-        return f"{several(waiting, 'block')} of {self.total} are not resident: the chip holds {self.resident} such blocks at once"
+        verb = "is" if waiting == 1 else "are"
+        held = f"the chip holds {self.resident} such blocks at once"
+        return f"{several(waiting, 'block')} of {self.total} {verb} not resident: {held}"
 
     def others(self, wave: Wave) -> bool:
         """Whether anybody besides this wave could still run."""
@@ -179,7 +184,8 @@ class Machine:
         if piece.region is not None and piece.region.role == "variable":
             self.notice(
                 "persistent_state",
-                f"{site.name} writes the module variable {piece.region.name}, whose value lasts from launch to launch",
+                f"{site.name} writes the module variable {piece.region.name}, whose value lasts from launch "
+                "to launch",
                 site.line,
                 once=True,
             )
@@ -208,7 +214,9 @@ class Machine:
         self.tally.stdout_dropped = value
 
     def seen_near(self, pc: int) -> tuple[int, str] | None:
-        """(line, address in words) of the read a spinning group at pc makes: the nearest one from there on, else any."""
+        """(line, address in words) of the read a spinning group at pc makes: the nearest one from there on,
+        else any.
+        """
         after = [at for at in self.seen if at >= pc]
         at = min(after) if after else max(self.seen, default=None)
         if at is None:

@@ -1,7 +1,9 @@
-"""`mbarrier` objects in shared memory, without transactions of bulk copies (those count bytes through complete_tx all the same).
+"""`mbarrier` objects in shared memory, without transactions of bulk copies (those count bytes through
+complete_tx all the same).
 
-The 64-bit word, opaque to kernels: bits 0–19 pending arrivals, 20–39 expected arrivals, 40–61 tx-count (two's complement), 62 set in every
-valid object, 63 the phase. A phase ends when pending arrivals and tx-count are both zero.
+The 64-bit word, opaque to kernels: bits 0–19 pending arrivals, 20–39 expected arrivals, 40–61 tx-count (two's
+complement), 62 set in every valid object, 63 the phase. A phase ends when pending arrivals and tx-count are
+both zero.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 """
@@ -64,7 +66,8 @@ def change(
         at = lanes.locate(0)
         raise Stopped(
             FaultKind.ILLEGAL_OPERAND,
-            f"{op.name}: the mbarrier was not initialised, or more threads arrive than its phase still expects, {lanes.wave.who(at)}",
+            f"{op.name}: the mbarrier was not initialised, or more threads arrive than its phase still "
+            f"expects, {lanes.wave.who(at)}",
             op.line,
             at,
             {"space": "shared", "address": int(where[0]), "threads": lanes.n},
@@ -101,7 +104,8 @@ def _init(decoder: Decoder, instruction: Instruction, op: Op) -> None:
             at = lanes.locate(0)
             raise Stopped(
                 FaultKind.ILLEGAL_OPERAND,
-                f"{op.name}: the expected count must be 1 to {MOST}, found {int(counts[0])}, {lanes.wave.who(at)}",
+                f"{op.name}: the expected count must be 1 to {MOST}, found {int(counts[0])}, "
+                f"{lanes.wave.who(at)}",
                 op.line,
                 at,
             )

@@ -1,11 +1,13 @@
 """Byte memory of every state space: where an address leads, and loads and stores of many threads at once.
 
-A `Store` is the flat bytes behind one space; `Region`s are the named parts of it that a kernel may touch. Global memory is one arena
-of buffers, each behind a guard gap, so that nearly every stray access lands between two regions and is told exactly. Shared, local,
-const and param memory also appear in the generic address space, each in a window of its own.
+A `Store` is the flat bytes behind one space; `Region`s are the named parts of it that a kernel may touch.
+Global memory is one arena of buffers, each behind a guard gap, so that nearly every stray access lands
+between two regions and is told exactly. Shared, local, const and param memory also appear in the generic
+address space, each in a window of its own.
 
 Invariants
-- `written` has one byte a byte of memory, 1 once something put it there; None when all of the store always holds something.
+- `written` has one byte a byte of memory, 1 once something put it there; None when all of the store always
+  holds something.
 - Indices are int64 byte positions in a store, in bounds and aligned: `resolve` has faulted otherwise.
 """
 
@@ -187,7 +189,9 @@ def take(piece: Piece, size: int, count: int) -> list[Array]:
 
 
 def put(piece: Piece, size: int, values: list[Array]) -> None:
-    """Store consecutive elements of `size` bytes for each thread; of two threads at one address the later stays."""
+    """Store consecutive elements of `size` bytes for each thread; of two threads at one address the later
+    stays.
+    """
     view = piece.store.view(size)
     index = piece.index if size == 1 else piece.index >> (size.bit_length() - 1)
     marks = piece.store.written_view(size) if piece.store.written is not None else None

@@ -1,7 +1,8 @@
 """What the names of a function stand for: registers, variables with their place in memory, labels, functions.
 
-Registers of nested scopes shadow those outside and get numbers of their own. Shared variables of the module, the entry and every
-`.func` are laid out together, the dynamic (extern) part last; local variables and the parameters of calls live in a thread's local memory.
+Registers of nested scopes shadow those outside and get numbers of their own. Shared variables of the module,
+the entry and every `.func` are laid out together, the dynamic (extern) part last; local variables and the
+parameters of calls live in a thread's local memory.
 
 Source: PTX ISA, "State Spaces", "Parameterized Variable Names", "Parameter State Space".
 """
@@ -30,7 +31,9 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A variable with an address: `space` is the one its plain name is used in; `base` counts from the start of that space."""
+    """A variable with an address: `space` is the one its plain name is used in; `base` counts from the start
+    of that space.
+    """
 
     space: str
     base: int
@@ -65,7 +68,9 @@ def element_bytes(type_name: str) -> int:
 
 
 def sizes(variable: Variable) -> tuple[int, int]:
-    """(bytes, alignment) of a variable; an array without an extent has no bytes, unless its initialiser gives it some."""
+    """(bytes, alignment) of a variable; an array without an extent has no bytes, unless its initialiser gives
+    it some.
+    """
     unit = element_bytes(variable.type) * variable.vector
     count = 1
     for extent in variable.dims:
@@ -186,7 +191,9 @@ class Spaces:
 
 
 def flatten(function: Function, outer: Scope, spaces: Spaces, lines: list[Line]) -> FrameShape:
-    """Append a function's instructions to `lines`, whose indices are the program counters, and give its frame."""
+    """Append a function's instructions to `lines`, whose indices are the program counters, and give its
+    frame.
+    """
     shape = FrameShape(function, first_pc=len(lines))
     top = Scope(outer, shape)
     for formals, kept in ((function.params, shape.params), (function.results, shape.results)):

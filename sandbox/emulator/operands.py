@@ -1,7 +1,8 @@
-"""Operands made into closures: readers give an array [W, 32] (or 0-d for what is the same for all), writers set a register.
+"""Operands made into closures: readers give an array [W, 32] (or 0-d for what is the same for all), writers
+set a register.
 
-Widths follow the ISA's relaxed rules: a source narrower than its register takes the low bits; a result narrower than its register is
-extended, with its sign for signed types, with zeros for the others.
+Widths follow the ISA's relaxed rules: a source narrower than its register takes the low bits; a result
+narrower than its register is extended, with its sign for signed types, with zeros for the others.
 
 Source: PTX ISA, "Operand Size Exceeding Instruction-Type Size".
 """
@@ -157,7 +158,8 @@ def _register_reader(found: Register, kind: Type) -> Reader:
 def writer(decoder: Decoder, operand: Operand, type_name: str) -> Writer | None:
     """A closure that sets one scalar destination in the active lanes; None for the sink `_`.
 
-    Called with an array of the type's dtype, [W, 32] or broadcastable to it, and whether nobody else holds that array.
+    Called with an array of the type's dtype, [W, 32] or broadcastable to it, and whether nobody else holds
+    that array.
     """
     if isinstance(operand, Name) and operand.text == "_":
         return None
@@ -195,7 +197,8 @@ def whole(lanes: Lanes, value: Array) -> Array:
 def addresses(decoder: Decoder, operand: Operand, space: str) -> tuple[str, Callable[[Lanes], Array]]:
     """(state space, closure giving each active lane's address, flat).
 
-    A named variable brings its own space; for generic accesses to one, its address in the generic window is used.
+    A named variable brings its own space; for generic accesses to one, its address in the generic window is
+    used.
     """
     if not isinstance(operand, Address):
         raise Unsupported(f"address {describe(operand)}")

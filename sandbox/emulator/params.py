@@ -26,7 +26,8 @@ def pack(launch: BoundLaunch, code: Code, regions: Mapping[str, Region]) -> npt.
             raw = scalar(argument.value, argument.type)
         else:
             raise CannotJudge(
-                f"launch of {launch.entry}: the emulator does not make tensor maps yet, and parameter {formal.name} is one"
+                f"launch of {launch.entry}: the emulator does not make tensor maps yet, and parameter "
+                f"{formal.name} is one"
             )
         data[formal.base : formal.base + len(raw)] = np.frombuffer(raw, np.uint8)
     return data

@@ -1,9 +1,12 @@
-"""Builders for instructions without memory or control flow: what `semantics.lower` knows, and addresses of variables.
+"""Builders for instructions without memory or control flow: what `semantics.lower` knows, and addresses of
+variables.
 
 Source: PTX ISA, "mov", "cvta", "isspacep", "Warp-level instructions".
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,15 +14,15 @@ from sandbox.emulator.decode import SYNC, WAITING, Decoder, Op, builds, nothing
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.memory import TAG_BITS, WINDOWS
 from sandbox.emulator.names import Register
-from sandbox.emulator.operands import Reader, Unsupported, elements, reader, whole, width_of, writer
+from sandbox.emulator.operands import Reader, Unsupported, Writer, elements, reader, whole, width_of, writer
 from sandbox.emulator.semantics import TYPES, Lowered, lower
 from sandbox.emulator.warps import Need
 from sandbox.ptx.nodes import Instruction, Name, Offset
 from tasks.errors import CannotJudge
 
 ACCEPTED = (
-    "applypriority", "brkpt", "createpolicy", "fence", "griddepcontrol", "membar", "nanosleep", "pmevent", "prefetch",
-    "prefetchu", "setmaxnreg",
+    "applypriority", "brkpt", "createpolicy", "fence", "griddepcontrol", "membar", "nanosleep", "pmevent",
+    "prefetch", "prefetchu", "setmaxnreg",
 )  # fmt: skip
 """Opcodes that are counted and change nothing the machine can show."""
 
@@ -80,7 +83,11 @@ def lowered(decoder: Decoder, instruction: Instruction, op: Op) -> None:
 
 
 def _warp_wide(
-    instruction: Instruction, op: Op, meaning: Lowered, readers: list[Reader], writers: list[object]
+    instruction: Instruction,
+    op: Op,
+    meaning: Lowered,
+    readers: list[Reader],
+    writers: Sequence[Writer | None],
 ) -> None:
     fn = meaning.fn
     op.collective = True
@@ -89,7 +96,7 @@ def _warp_wide(
         arguments = [whole(lanes, read(lanes)) for read in readers]
         for write, value in zip(writers, fn(lanes.active, *arguments), strict=True):
             if write is not None:
-                write(lanes, value, False)  # type: ignore[operator]
+                write(lanes, value, False)
 
     op.run = run
     if "sync" not in instruction.modifiers:

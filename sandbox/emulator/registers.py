@@ -1,4 +1,6 @@
-"""Reads of registers that nothing wrote: marks kept only for the registers that `definite` could not clear."""
+"""Reads of registers that nothing wrote: marks kept only for the registers that `definite` could not
+clear.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def check_defined(op: Op, lanes: Lanes, registers: tuple[int, ...]) -> None:
         where = lanes.locate(position)
         name = op.shape.register_names[index]
         count = int(np.count_nonzero(bad))
-        message = f"{op.name} reads register {name}, which nothing wrote, {lanes.wave.who(where)}; {several(count, 'thread')} here"
+        who = f"{lanes.wave.who(where)}; {several(count, 'thread')} here"
+        message = f"{op.name} reads register {name}, which nothing wrote, {who}"
         machine = lanes.wave.machine
         if machine.limits.on_unwritten is OnUnwritten.POISON:
             machine.notice("unwritten_read", message, op.line)

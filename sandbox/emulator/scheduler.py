@@ -1,9 +1,10 @@
 """Which threads run next, and for how long.
 
-Threads are independent; those at one place run as one. The lowest program counter goes first (deeper calls before their callers), which
-brings diverged threads together again as early as they can meet. Every backward branch adds heat, much of it where the loop may be
-waiting for someone else; when hot, the group that has waited longest runs instead, so a spinning thread never starves the one that
-would free it. A wave that only spins yields, so that other waves, and blocks not yet resident, get their turn.
+Threads are independent; those at one place run as one. The lowest program counter goes first (deeper calls
+before their callers), which brings diverged threads together again as early as they can meet. Every backward
+branch adds heat, much of it where the loop may be waiting for someone else; when hot, the group that has
+waited longest runs instead, so a spinning thread never starves the one that would free it. A wave that only
+spins yields, so that other waves, and blocks not yet resident, get their turn.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Scheduler:
         self.watch = Watch(wave)
 
     def run(self) -> bool:
-        """Run until all threads have ended (True) or until the wave only spins and others might help (False)."""
+        """Run until all threads have ended (True) or until the wave only spins and others might help
+        (False).
+        """
         wave = self.wave
         while True:
             if not wave.groups:
@@ -78,7 +81,9 @@ class Scheduler:
         return min((at for of, at in self.wave.groups if of is frame and at > pc), default=NEVER)
 
     def _advance(self, frame: Frame, pc: int, mask: Array) -> bool:
-        """Run threads until they end, wait, meet others or must let others go first; True when the wave should yield."""
+        """Run threads until they end, wait, meet others or must let others go first; True when the wave
+        should yield.
+        """
         wave, machine, ops = self.wave, self.machine, self.ops
         lanes = wave.lanes(frame, mask)
         self.watch.ran(lanes)

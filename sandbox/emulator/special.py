@@ -1,7 +1,8 @@
 """Special registers: what a thread may ask about itself and the machine.
 
-Values that are the same for all threads of a launch are 0-d arrays; the others [W, 32]. Clocks count instructions that the machine has
-executed, so they only ever grow; `%globaltimer` is real time in nanoseconds.
+Values that are the same for all threads of a launch are 0-d arrays; the others [W, 32]. Clocks count
+instructions that the machine has executed, so they only ever grow; `%globaltimer` is real time in
+nanoseconds.
 
 Source: PTX ISA, "Special Registers".
 """

@@ -1,4 +1,6 @@
-"""When no thread of a wave can run: free those whose wait is over because others ended, or say who waits for whom."""
+"""When no thread of a wave can run: free those whose wait is over because others ended, or say who waits for
+whom.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def unstick(wave: Wave) -> bool:
 
 
 def _join_warp_barriers(wave: Wave, ops: list[Op]) -> bool:
-    """`bar.warp.sync` with one mask may be executed at different places; let go those whose members have all come to some."""
+    """`bar.warp.sync` with one mask may be executed at different places; let go those whose members have all
+    come to some.
+    """
     keys = [key for key in wave.parked if ops[key[1]].name == "bar.warp.sync"]
     if len(keys) < 2:
         return False
@@ -75,7 +79,8 @@ def explain(wave: Wave) -> Stopped:
             where = _where(wave, row, missing)
             return Stopped(
                 fault,
-                f"{op.name}: lanes {spell(int(packed(mask[row : row + 1])[0]))} of the warp of {wave.who(lane)} wait for lanes "
+                f"{op.name}: lanes {spell(int(packed(mask[row : row + 1])[0]))} of the warp of "
+                f"{wave.who(lane)} wait for lanes "
                 f"{spell(missing)}, which never come: {where}",
                 op.line,
                 lane,
@@ -114,8 +119,8 @@ def waiting(wave: Wave) -> tuple[str, ...]:
         for key, mask in table.items():
             op = ops[key[1]]
             blocks = np.flatnonzero(mask.reshape(wave.blocks, -1).any(axis=1))
-            for block in blocks[: PHRASES - len(out)]:
-                out.append(_phrase(wave, key, op, mask, int(block), at))
+            room = PHRASES - len(out)
+            out.extend(_phrase(wave, key, op, mask, int(block), at) for block in blocks[:room])
             if len(blocks) > 1 and len(out) >= PHRASES:
                 out.append(f"and {several(len(blocks), 'block')} in all at line {op.line}")
                 return tuple(out)
@@ -125,7 +130,8 @@ def waiting(wave: Wave) -> tuple[str, ...]:
 def _phrase(wave: Wave, key: Key, op: Op, mask: Array, block: int, at: str) -> str:
     rows = slice(block * wave.block_warps, (block + 1) * wave.block_warps)
     held = mask[rows]
-    who = f"block {wave.block_coordinates(block * wave.block_warps)}: {several(int(np.count_nonzero(held)), 'thread')} wait"
+    threads = several(int(np.count_nonzero(held)), "thread")
+    who = f"block {wave.block_coordinates(block * wave.block_warps)}: {threads} wait"
     text = f"{who} {at} at line {op.line} ({op.name})"
     if op.kind == BARRIER and key in wave.barred:
         number = int(wave.barrier_id[rows][held][0])

@@ -1,7 +1,7 @@
 """Builders for loads, stores and the warp-wide matrix moves.
 
-Cache operators, eviction hints, memory orders and scopes change nothing here: the machine runs one instruction at a time, in program
-order of each thread, which every memory model allows.
+Cache operators, eviction hints, memory orders and scopes change nothing here: the machine runs one
+instruction at a time, in program order of each thread, which every memory model allows.
 
 Source: PTX ISA, "ld", "st", "ldmatrix", "stmatrix", "discard".
 """
@@ -27,15 +27,17 @@ WATCHFUL = frozenset({"volatile", "relaxed", "acquire", "mmio"})
 """Modifiers of loads by which a thread looks at what others write."""
 HINTS = frozenset(
     {
-        "weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "cv", "lu",
-        "wb", "wt", "nc", "unified", "entry", "func",
+        "weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "ca", "cg",
+        "cs", "cv", "lu", "wb", "wt", "nc", "unified", "entry", "func",
     }
 )  # fmt: skip
 """Modifiers of ld and st that say how caches and other threads see the access, not what it does."""
 
 
 def shape_of(instruction: Instruction) -> tuple[str, str, int]:
-    """(state space, element type, elements) of a load or store; raises Unsupported for a modifier nobody knows."""
+    """(state space, element type, elements) of a load or store; raises Unsupported for a modifier nobody
+    knows.
+    """
     space, kind, count = "generic", "", 1
     for part in instruction.modifiers:
         plain, _, rest = part.partition("::")
@@ -162,7 +164,9 @@ def _rows(lanes: Lanes, where: Callable[[Lanes], Array], number: int) -> tuple[L
 
 @builds("ldmatrix")
 def ldmatrix(decoder: Decoder, instruction: Instruction, op: Op) -> None:
-    """Lane l gets elements (row l/4, columns 2(l%4) and the next) of each matrix; rows come from the addresses of lanes 8j … 8j+7."""
+    """Lane l gets elements (row l/4, columns 2(l%4) and the next) of each matrix; rows come from the
+    addresses of lanes 8j … 8j+7.
+    """
     number, transposed = matrices(instruction)
     targets = elements(instruction.operands[0], decoder.scope)
     if len(targets) != number:

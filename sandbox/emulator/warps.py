@@ -1,9 +1,10 @@
 """Who must be there before a warp-wide instruction may run.
 
-`.sync` instructions name their threads by a member mask; those with `.aligned` and no mask mean the whole warp. Threads that have exited
-are not waited for where a mask names them; matrix instructions need all 32.
+`.sync` instructions name their threads by a member mask; those with `.aligned` and no mask mean the whole
+warp. Threads that have exited are not waited for where a mask names them; matrix instructions need all 32.
 
-Source: PTX ISA, "shfl.sync", "vote.sync", "bar.warp.sync", "mma": "all threads in the warp must execute the same instruction".
+Source: PTX ISA, "shfl.sync", "vote.sync", "bar.warp.sync", "mma": "all threads in the warp must execute the
+same instruction".
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def ready(need: Need, lanes: Lanes, site_line: int, name: str) -> Array | None:
             where = (row if lanes.rows is None else int(lanes.rows[row]), lane)
             raise Stopped(
                 FaultKind.ILLEGAL_OPERAND,
-                f"{name}: its member mask {int(members[row, lane]):#010x} does not name the executing thread, "
+                f"{name}: its member mask {int(members[row, lane]):#010x} does not name the executing "
+                "thread, "
                 f"{lanes.wave.who(where)}",
                 site_line,
                 where,
@@ -73,7 +75,8 @@ def ready(need: Need, lanes: Lanes, site_line: int, name: str) -> Array | None:
             )
             raise Stopped(
                 FaultKind.NON_CONVERGED,
-                f"{name} needs all 32 threads of its warp, but lanes {spell(~int(live[row, 0]))} have exited or do not exist, "
+                f"{name} needs all 32 threads of its warp, but lanes {spell(~int(live[row, 0]))} have "
+                "exited or do not exist, "
                 f"{lanes.wave.who(where)}",
                 site_line,
                 where,

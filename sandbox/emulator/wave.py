@@ -1,9 +1,11 @@
 """A wave: blocks that run together, and everything their threads hold.
 
-Warps of all blocks stand one after another; a block whose size is no multiple of 32 has a last warp with lanes that never live.
+Warps of all blocks stand one after another; a block whose size is no multiple of 32 has a last warp with
+lanes that never live.
 
 Invariants
-- Every live thread is in exactly one of `groups` (can run), `parked` (waits for its warp) and `barred` (waits at a barrier).
+- Every live thread is in exactly one of `groups` (can run), `parked` (waits for its warp) and `barred` (waits
+  at a barrier).
 - A `Frame` is one call path; threads that took the same path share its register bank, each in its own lane.
 """
 

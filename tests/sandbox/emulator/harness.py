@@ -10,13 +10,18 @@ from sandbox.ptx.parser import parse_module
 from sandbox.ptx.plan import Launch, Plan, Scratch
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
-REGISTERS = ".reg .pred %p<10>; .reg .b16 %h<10>; .reg .b32 %r<40>; .reg .b64 %rd<40>; .reg .f32 %f<10>; .reg .f64 %fd<4>;"
+REGISTERS = (
+    ".reg .pred %p<10>; .reg .b16 %h<10>; .reg .b32 %r<40>; .reg .b64 %rd<40>; .reg .f32 %f<10>; "
+    ".reg .f64 %fd<4>;"
+)
 TID = "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;\n"
 """%rd1 = o, %r1 = tid, %rd3 = &o[tid]."""
 
 
 def kernel(body: str, parameters: str = ".param .u64 o", before: str = "") -> str:
-    """A module with one entry `k` around a body; the body begins on the line after the head, which is line 7 with no `before`."""
+    """A module with one entry `k` around a body; the body begins on the line after the head, which is line 7
+    with no `before`.
+    """
     return f"{HEAD}{before}.visible .entry k({parameters})\n{{\n{REGISTERS}\n{body}\nret;\n}}\n"
 
 

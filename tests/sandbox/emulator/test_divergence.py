@@ -1,4 +1,6 @@
-"""Divergence: random control-flow graphs, run wide, against every thread walked alone by a few lines of Python."""
+"""Divergence: random control-flow graphs, run wide, against every thread walked alone by a few lines of
+Python.
+"""
 
 import random
 from dataclasses import dataclass
@@ -72,7 +74,8 @@ def as_ptx(parts: list[Part], fuel: int) -> str:
         if part.table:
             names = ", ".join(f"B{each}" for each in part.table)
             lines.append(
-                f"rem.u32 %r27, %r{part.test[1]}, {len(part.table)};\nT{number}: .branchtargets {names};\nbrx.idx %r27, T{number};"
+                f"rem.u32 %r27, %r{part.test[1]}, {len(part.table)};\nT{number}: .branchtargets {names};\n"
+                f"brx.idx %r27, T{number};"
             )
             continue
         lines.append(
@@ -81,7 +84,8 @@ def as_ptx(parts: list[Part], fuel: int) -> str:
         if part.other != number + 1:
             lines.append(f"bra B{part.other};")
     lines.append(
-        f"B{len(parts)}: mad.lo.u32 %r26, %r30, {4 * (REGS + 1)}, 0; cvt.u64.u32 %rd2, %r26; add.u64 %rd3, %rd1, %rd2;"
+        f"B{len(parts)}: mad.lo.u32 %r26, %r30, {4 * (REGS + 1)}, 0; cvt.u64.u32 %rd2, %r26; add.u64 %rd3, "
+        "%rd1, %rd2;"
     )
     lines += [f"st.global.u32 [%rd3+{4 * k}], %r{k};" for k in range(REGS)]
     lines.append(f"st.global.u32 [%rd3+{4 * REGS}], %r29;")
@@ -139,7 +143,8 @@ def test_any_graph_runs_as_if_every_thread_were_alone(seed: int, fuel: int):
 
 def test_many_waves_and_divergent_loops():
     body = (
-        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;\n"
+        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; "
+        "mad.lo.u32 %r4, %r2, %r3, %r1;\n"
         "mul.wide.u32 %rd2, %r4, 4; add.u64 %rd3, %rd1, %rd2; rem.u32 %r5, %r4, 37; mov.u32 %r6, 0;\n"
         "L: setp.eq.u32 %p1, %r5, 0; @%p1 bra D; add.u32 %r6, %r6, %r5; sub.u32 %r5, %r5, 1; bra L;\n"
         "D: st.global.u32 [%rd3], %r6;"
@@ -155,15 +160,19 @@ def test_a_spinning_thread_does_not_starve_its_warp_mate(steps: int):
     body = (
         "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 7; @%p1 bra Q;\n"
         "L: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra L; bra D;\n"
-        f"Q: mov.u32 %r3, 0;\nM: add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, {steps}; @%p3 bra M; st.volatile.global.u32 [%rd1], %r3;\nD:"
+        f"Q: mov.u32 %r3, 0;\nM: add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, {steps}; @%p3 bra M; "
+        "st.volatile.global.u32 [%rd1], %r3;\nD:"
     )
     assert good(run(kernel(body), zeros(4)))[0] == steps
 
 
 def test_blocks_that_wait_for_later_blocks():
-    """Block b waits until block b + 1 has been: only the last may go at once, many waves away from the first."""
+    """Block b waits until block b + 1 has been: only the last may go at once, many waves away from the
+    first.
+    """
     body = (
-        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x; add.u32 %r4, %r2, 1;\n"
+        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x; "
+        "add.u32 %r4, %r2, 1;\n"
         "mul.wide.u32 %rd2, %r2, 4; add.u64 %rd3, %rd1, %rd2; setp.eq.u32 %p1, %r4, %r3; @%p1 bra G;\n"
         "L: ld.acquire.gpu.global.u32 %r5, [%rd3+4]; setp.eq.u32 %p2, %r5, 0; @%p2 bra L;\n"
         "G: bar.sync 0; setp.ne.u32 %p3, %r1, 0; @%p3 bra D; st.release.gpu.global.u32 [%rd3], 1;\nD:"
@@ -175,7 +184,8 @@ def test_a_lock_between_threads_of_one_warp_and_of_many_blocks():
     body = (
         "ld.param.u64 %rd1, [o];\n"
         "L: atom.global.cas.b32 %r2, [%rd1], 0, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra L;\n"
-        "ld.volatile.global.u32 %r3, [%rd1+4]; add.u32 %r3, %r3, 1; st.volatile.global.u32 [%rd1+4], %r3; membar.gl;\n"
+        "ld.volatile.global.u32 %r3, [%rd1+4]; add.u32 %r3, %r3, 1; st.volatile.global.u32 [%rd1+4], %r3; "
+        "membar.gl;\n"
         "atom.global.exch.b32 %r4, [%rd1], 0;"
     )
     assert good(run(kernel(body), zeros(8), grid=(6,), block=(64,))).tolist() == [0, 384]
@@ -184,9 +194,12 @@ def test_a_lock_between_threads_of_one_warp_and_of_many_blocks():
 def test_warp_barriers_at_different_places_meet():
     body = (
         ".shared .align 4 .u32 sm[32];\n"
-        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2; mov.u32 %r2, sm;\n"
-        "shl.b32 %r3, %r1, 2; add.u32 %r4, %r2, %r3; st.shared.u32 [%r4], %r1; setp.lt.u32 %p1, %r1, 16; @%p1 bra A;\n"
-        "bar.warp.sync -1; bra B;\nA: bar.warp.sync -1;\nB: xor.b32 %r5, %r3, 124; add.u32 %r5, %r5, %r2; ld.shared.u32 %r6, [%r5];\n"
+        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2; "
+        "mov.u32 %r2, sm;\n"
+        "shl.b32 %r3, %r1, 2; add.u32 %r4, %r2, %r3; st.shared.u32 [%r4], %r1; setp.lt.u32 %p1, %r1, 16; "
+        "@%p1 bra A;\n"
+        "bar.warp.sync -1; bra B;\nA: bar.warp.sync -1;\n"
+        "B: xor.b32 %r5, %r3, 124; add.u32 %r5, %r5, %r2; ld.shared.u32 %r6, [%r5];\n"
         "st.global.u32 [%rd3], %r6;"
     )
     assert (good(run(kernel(body), output(128))) == np.arange(32)[::-1]).all()
@@ -196,13 +209,17 @@ def test_calls_from_divergent_places_nest_and_return():
     before = (
         ".func (.param .b32 r) fact(.param .b32 n)\n{\n.reg .pred %p<3>; .reg .b32 %r<8>;\n"
         "ld.param.u32 %r1, [n]; setp.le.u32 %p1, %r1, 1; @%p1 bra ONE; sub.u32 %r2, %r1, 1;\n"
-        "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r2; call.uni (b), fact, (a); ld.param.b32 %r3, [b]; }\n"
-        "mul.lo.u32 %r4, %r1, %r3; st.param.b32 [r], %r4; ret;\nONE: mov.u32 %r5, 1; st.param.b32 [r], %r5; ret;\n}\n"
+        "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r2; call.uni (b), fact, (a); ld.param.b32 %r3, "
+        "[b]; }\n"
+        "mul.lo.u32 %r4, %r1, %r3; st.param.b32 [r], %r4; ret;\n"
+        "ONE: mov.u32 %r5, 1; st.param.b32 [r], %r5; ret;\n}\n"
     )
     body = (
-        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2; and.b32 %r2, %r1, 7;\n"
+        "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2; "
+        "and.b32 %r2, %r1, 7;\n"
         "setp.gt.u32 %p1, %r1, 15; mov.u32 %r3, 0; @%p1 bra S;\n"
-        "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r2; call (b), fact, (a); ld.param.b32 %r3, [b]; }\n"
+        "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r2; call (b), fact, (a); ld.param.b32 %r3, [b]; "
+        "}\n"
         "S: st.global.u32 [%rd3], %r3;"
     )
     got = good(run(kernel(body, before=before), output(128)))
@@ -211,15 +228,19 @@ def test_calls_from_divergent_places_nest_and_return():
 
 def test_an_indirect_call():
     before = (
-        ".func (.param .b32 r) twice(.param .b32 n) { .reg .b32 %r<3>; ld.param.u32 %r1, [n]; shl.b32 %r2, %r1, 1; "
+        ".func (.param .b32 r) twice(.param .b32 n) { .reg .b32 %r<3>; ld.param.u32 %r1, [n]; shl.b32 %r2, "
+        "%r1, 1; "
         "st.param.b32 [r], %r2; ret; }\n"
-        ".func (.param .b32 r) thrice(.param .b32 n) { .reg .b32 %r<3>; ld.param.u32 %r1, [n]; mul.lo.u32 %r2, %r1, 3; "
+        ".func (.param .b32 r) thrice(.param .b32 n) { .reg .b32 %r<3>; ld.param.u32 %r1, [n]; mul.lo.u32 "
+        "%r2, %r1, 3; "
         "st.param.b32 [r], %r2; ret; }\n"
     )
     body = (
         "ld.param.u64 %rd1, [o]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;\n"
-        "mov.u64 %rd4, twice; mov.u64 %rd5, thrice; and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; selp.b64 %rd6, %rd4, %rd5, %p1;\n"
-        "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; P: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
+        "mov.u64 %rd4, twice; mov.u64 %rd5, thrice; and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; selp.b64 "
+        "%rd6, %rd4, %rd5, %p1;\n"
+        "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; P: .callprototype (.param .b32 _) _ (.param "
+        ".b32 _);\n"
         "call (b), %rd6, (a), P; ld.param.b32 %r3, [b]; }\nst.global.u32 [%rd3], %r3;"
     )
     index = np.arange(32)
@@ -229,8 +250,8 @@ def test_an_indirect_call():
 
 def test_nested_scopes_shadow_registers():
     text = (
-        HEAD
-        + ".visible .entry k(.param .u64 o) { .reg .b32 %r1; .reg .b64 %rd1; ld.param.u64 %rd1, [o]; mov.u32 %r1, 1;\n"
+        HEAD + ".visible .entry k(.param .u64 o) { .reg .b32 %r1; .reg .b64 %rd1; ld.param.u64 %rd1, [o]; "
+        "mov.u32 %r1, 1;\n"
         "{ .reg .b32 %r1; mov.u32 %r1, 2; st.global.u32 [%rd1+4], %r1; }\nst.global.u32 [%rd1], %r1; ret; }\n"
     )
     assert good(run(text, output(8))).tolist() == [1, 2]

@@ -112,7 +112,8 @@ def test_threads_that_exited_are_not_waited_for_but_it_is_noted():
 @pytest.mark.parametrize(
     ("body", "missing"),
     [
-        ("setp.lt.u32 %p1, %r1, 16; @%p1 bra D; shfl.sync.idx.b32 %r2, %r1, 0, 31, -1; bra E;\nD: bar.sync 0;\nE:", "0-15"),
+        ("setp.lt.u32 %p1, %r1, 16; @%p1 bra D; shfl.sync.idx.b32 %r2, %r1, 0, 31, -1; bra E;\n"
+         "D: bar.sync 0;\nE:", "0-15"),
         ("setp.lt.u32 %p1, %r1, 31; @%p1 bra D; bra.uni E;\nD: .reg .f32 %c<4>; mov.u32 %r3, 0;\n"
          "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\nE:", "31"),
     ],
@@ -153,7 +154,8 @@ def test_a_lock_nobody_releases_is_a_livelock():
 def test_an_mbarrier_that_never_completes_is_a_livelock():
     body = (
         ".shared .align 8 .b64 mb;\n" + TID + "mov.u32 %r3, mb; setp.ne.u32 %p1, %r1, 0; @%p1 bra W;\n"
-        "mbarrier.init.shared::cta.b64 [%r3], 1; mbarrier.arrive.expect_tx.shared::cta.b64 %rd5, [%r3], 4096;\n"
+        "mbarrier.init.shared::cta.b64 [%r3], 1; mbarrier.arrive.expect_tx.shared::cta.b64 %rd5, [%r3], "
+        "4096;\n"
         "W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3], 0; @!%p2 bra W;"
     )
     assert "mb, byte 0" in faulted(run(kernel(body), output(128)), FaultKind.LIVELOCK).message
@@ -169,7 +171,7 @@ def test_a_grid_barrier_hangs_exactly_where_the_chip_cannot_hold_the_grid():
     text = kernel(TID + GRID_BARRIER)
     good(run(text, zeros(16), grid=(264,), block=(1024,)))
     fault = faulted(run(text, zeros(16), grid=(265,), block=(1024,)), FaultKind.LIVELOCK)
-    assert "1 block of 265 are not resident" in fault.message
+    assert "1 block of 265 is not resident" in fault.message
     faulted(run(text, zeros(16), grid=(217,), block=(1024,), arch="sm_80"), FaultKind.LIVELOCK)
 
 
@@ -184,13 +186,16 @@ def test_trap_and_assert():
     fault = faulted(run(kernel(TID + "setp.gt.u32 %p1, %r1, 20; @%p1 trap;"), output(128)), FaultKind.TRAP)
     assert (fault.thread, fault.threads) == ((21, 0, 0), 11)
     before = (
-        ".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);\n"
+        ".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 "
+        "s);\n"
         ".global .align 1 .b8 why[4] = {110, 111, 33, 0};\n"
     )
     body = (
         "mov.u64 %rd5, why; mov.u32 %r3, 1; mov.u64 %rd6, 1;\n"
-        "{ .param .b64 m; .param .b64 f; .param .b32 l; .param .b64 n; .param .b64 s; st.param.b64 [m], %rd5; st.param.b64 [f], %rd5;\n"
-        "st.param.b32 [l], %r3; st.param.b64 [n], %rd5; st.param.b64 [s], %rd6; call.uni __assertfail, (m, f, l, n, s); }"
+        "{ .param .b64 m; .param .b64 f; .param .b32 l; .param .b64 n; .param .b64 s; st.param.b64 [m], "
+        "%rd5; st.param.b64 [f], %rd5;\n"
+        "st.param.b32 [l], %r3; st.param.b64 [n], %rd5; st.param.b64 [s], %rd6; call.uni __assertfail, (m, "
+        "f, l, n, s); }"
     )
     assert "`no!`" in faulted(run(kernel(body, before=before), output(128)), FaultKind.ASSERT).message
 
