@@ -28,6 +28,10 @@ def is_there(path: Path) -> bool:
     return path.exists()
 
 
+def changed(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -97,8 +101,10 @@ async def test_an_unusable_answer_is_explained_and_its_correction_taken(
     put(folder / name, bad)
     await until(folder / "turn-1.problem.md")
     assert fault in (folder / "turn-1.problem.md").read_text()
+    written = changed(folder / "turn-1.problem.md")
     await asyncio.sleep(5 * LOOK)
     assert not task.done()
+    assert changed(folder / "turn-1.problem.md") == written, "said once"
     put(folder / name, json.dumps({"text": "good"}) if name.endswith("json") else "good")
     assert (await asyncio.wait_for(task, 10)).text == "good"
     assert not (folder / "turn-1.problem.md").exists()

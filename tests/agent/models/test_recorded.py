@@ -101,6 +101,14 @@ def test_a_cassette_that_contradicts_itself_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_better_recording_replaces_the_old_one_and_a_bad_one_does_not(cassette: Path) -> None:
+    record.write_cassette(cassette, HEADER, [entry(1, "better")])
+    assert [e.text for e in read_cassette(cassette).entries] == ["better"]
+    with pytest.raises(InputError):
+        record.write_cassette(cassette, HEADER, [entry(2)])
+    assert [e.text for e in read_cassette(cassette).entries] == ["better"]
+
+
 GOOD = HEADER.model_dump_json()
 
 
