@@ -1,8 +1,7 @@
 """Anthropic's Messages API through its own SDK, always streamed, since long answers time out otherwise.
 
-Invariants
-- The SDK never retries; every exception of its leaves as a ModelError by the table `RULES`. A stream that
-  breaks or ends before its stop reason is no answer.
+Invariants (with those of `service`)
+- A stream that breaks, or ends before its stop reason, is no answer.
 - Content blocks go back as they came: thinking with its signature, redacted thinking, text. Only empty text
   blocks are left out, which the service sends but does not take.
 - Three cache breakpoints: after the system prompt and after the first user message (shared by all samples

@@ -1,5 +1,7 @@
-"""From `provider:name` on the command line to a Model. The SDKs load here, on first use: they cost
-seconds."""
+"""From `provider:name` on the command line to a Model.
+
+The SDKs load here, on first use, since importing them costs seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""OpenAI's two wire formats, through its own SDK: Responses, and Chat Completions for every compatible
-server.
+"""OpenAI's two wire formats through its own SDK: Responses, and Chat Completions for compatible servers.
 
-Invariants
-- The SDK never retries; every exception of its leaves as a ModelError by the table `RULES`.
+Invariants (with those of `service`)
 - Responses is stateless: `store=False`, encrypted reasoning included, and all output items of a turn go
   back verbatim, as they stood in the JSON that came, in the input of the next turn. So each request's input
   extends the previous one's.

@@ -1,12 +1,11 @@
-"""What the adapters of services share: key, deadline, scrubbing, the way out of an error, and reading
-foreign JSON.
+"""What the adapters of services share: key, deadline, the way out of an error, and reading foreign JSON.
 
 Invariants of every service
 - One request, one attempt: the SDK's own retries are off. Every exception leaves as a ModelError by the
   adapter's `rules`.
 - Nothing that came is looked at before it is scrubbed, so no key reaches a Response or an error's message.
-- The options tell all: the server is the one given, or the official one; the environment holds nothing but
-  the key.
+- The server is the one given, or the official one. The environment is asked for the key alone; the SDKs
+  themselves read proxies and custom headers there too.
 """
 
 from __future__ import annotations
