@@ -16,10 +16,11 @@ import numpy as np
 
 from sandbox.emulator.semantics.floating import finish
 from sandbox.emulator.semantics.half import computed
-from sandbox.emulator.semantics.types import Array, Lowered, Lowering, Modifiers
+from sandbox.emulator.semantics.types import Array, Lowered, Lowering, Modifiers, bits_of
 
 Elementwise = Callable[..., Array]
 _UPPER = np.uint64(0xFFFF_FFFF_0000_0000)
+_NAN = np.array(0x7FFF_FFFF_0000_0000, np.uint64).view(np.float64)
 
 
 def _wide(function: Callable[[Array], Array]) -> Elementwise:
@@ -32,17 +33,17 @@ def _reciprocal_root(a: Array) -> Array:
 
 
 def _upper_word(function: Callable[[Array], Array]) -> Elementwise:
-    """An f64 function in the form that sets the lower 32 bits of its result to zero and flushes
-    subnormals."""
+    """An f64 function on upper words: those below are ignored in the source and zero in the result;
+    `.ftz`."""
     tiny = np.finfo(np.float64).tiny
 
-    def flush(a: Array) -> Array:
-        return np.where(np.abs(a) < tiny, np.copysign(0.0, a), a)
-
     def elementwise(a: Array) -> Array:
-        result = flush(function(flush(a)))
-        kept = (np.asarray(result).view(np.uint64) & _UPPER).view(np.float64)
-        return np.where(np.isnan(result), np.nan, kept)
+        source = (bits_of(a) & _UPPER).view(np.float64)
+        source = np.where(np.abs(source) < tiny, np.copysign(0.0, source), source)
+        result = np.asarray(function(source))
+        rounded = ((bits_of(result) + np.uint64(0x8000_0000)) & _UPPER).view(np.float64)
+        rounded = np.where(np.abs(rounded) < tiny, np.copysign(0.0, rounded), rounded)
+        return np.where(np.isnan(a) | np.isnan(result), _NAN, np.where(np.isinf(result), result, rounded))
 
     return elementwise
 

@@ -1,6 +1,8 @@
 """cvt: between integers, and every floating-point format; cvt.pack.
 
-- Float to integer rounds to an integral value, clamps to the destination's range and takes NaN as 0.
+- Float to integer rounds to an integral value and clamps to the destination's range. NaN gives 0, but the
+  value with the top bit alone when the source is f64 or the destination has 64 bits, as hardware does.
+- A NaN becomes canonical, but keeps sign and upper payload bits when it comes from f64 or bf16.
 - Integer to integer keeps the low bits, or clamps with `.sat`; float `.sat` clamps to [0, 1].
 - In two-source forms the first source becomes the upper half of the result.
 
@@ -44,7 +46,7 @@ def _widen(name: str, ftz: bool) -> Convert:
     if name in _SMALL:
         return lambda codes: formats.decode(codes, name)
     if name == "f32" and ftz:
-        return flush
+        return lambda values: canonical(flush(values))
     return lambda values: values
 
 
@@ -87,7 +89,7 @@ def _from_double(
     if sat:
         values = clamp_unit(values)
     if result == "f32":
-        return canonical(rounding.to_single(values, direction))
+        return rounding.to_single(values, direction)
     if direction == "rn" and not satfinite and result in formats.HALVES:
         if relu:  # NaN stays NaN, -0 becomes +0
             values = np.where(values <= 0, values.dtype.type(0), values)
@@ -98,16 +100,21 @@ def _from_double(
     return codes.view(np.float16) if result == "f16" else codes
 
 
-def _to_integer(result: str, direction: str) -> Convert:
+def _to_integer(result: str, source: str, direction: str) -> Convert:
     dtype = dtype_of(result)
     info, whole = np.iinfo(dtype), rounding.TO_WHOLE[direction]
     top = 2.0 ** (info.bits if dtype.kind == "u" else info.bits - 1)
+    indefinite = info.bits == 64 or source == "f64"
+    of_nan = np.array(1 << (info.bits - 1) if indefinite else 0, f"uint{info.bits}").view(dtype)
 
     def convert(values: Array) -> Array:
         integral = whole(np.asarray(values, np.float64))
         nan = np.isnan(integral)
         if nan.any():
-            integral = np.where(nan, 0.0, integral)
+            return np.where(nan, of_nan, clamp(np.where(nan, 0.0, integral)))
+        return clamp(integral)
+
+    def clamp(integral: Array) -> Array:
         if info.bits < 64:
             return np.clip(integral, float(info.min), float(info.max)).astype(dtype)
         over, under = integral >= top, integral < float(info.min)
@@ -128,6 +135,16 @@ def _between_integers(result: str, sat: bool) -> Convert:
     return clamp if sat else lambda values: np.asarray(values).astype(dtype)
 
 
+def _nan_of(values: Array, result: str) -> Array:
+    """f64 NaNs as f16 or bf16 ones of the same sign and upper payload."""
+    bits = np.asarray(values).astype(np.float32).view(np.uint32)
+    upper = np.right_shift(bits, np.uint32(16)).astype(np.uint16)
+    if result == "bf16":
+        return upper
+    payload = np.right_shift(bits, np.uint32(13)).astype(np.uint16) & np.uint16(0x3FF)
+    return (upper & np.uint16(0x8000) | np.uint16(0x7C00) | payload).view(np.float16)
+
+
 def _between_floats(
     result: str, source: str, direction: str, integral: str, ftz: bool, sat: bool
 ) -> Convert | None:
@@ -142,7 +159,9 @@ def _between_floats(
             wide = whole(wide) if whole is not None else wide
             wide = clamp_unit(wide) if sat else wide
             wide = flush(wide) if ftz else wide
-            return formats.HALVES[result].narrow(wide) if result in formats.HALVES else wide
+            if result in formats.HALVES:
+                return formats.HALVES[result].narrow(wide)
+            return canonical(wide) if result == "f32" else wide
 
         return same
     if not wider and not direction:
@@ -154,6 +173,9 @@ def _between_floats(
 
     def convert(values: Array) -> Array:
         rounded = _from_double(widen(values), result, direction or "rn", sat=sat)
+        if source == "f64" and result != "f32" and not sat and np.isnan(values).any():
+            return np.where(np.isnan(values), _nan_of(values, result), rounded)
+        rounded = canonical(rounded) if source == "f16" else rounded
         return flush(rounded) if ftz and result == "f32" else rounded
 
     return convert
@@ -173,7 +195,7 @@ def _scalar(modifiers: Modifiers, result: str, source: str) -> Lowered | None:
     elif to in _INTEGERS:
         if not integral or direction or source not in _SCALARS:
             return None
-        widen, inner = _widen(source, ftz), _to_integer(result, integral)
+        widen, inner = _widen(source, ftz), _to_integer(result, source, integral)
         convert = lambda values: inner(widen(values))  # noqa: E731
     elif result == "tf32" or relu or satfinite:
         if not direction or result not in ("tf32", "f16", "bf16") or source != "f32":

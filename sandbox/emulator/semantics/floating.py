@@ -25,6 +25,7 @@ from sandbox.emulator.semantics.types import (
     dtype_of,
     join,
     quiet,
+    select,
     split,
 )
 
@@ -80,7 +81,9 @@ def _sum(name: str, direction: str, negate: bool) -> Elementwise:
     if direction == "rn":
         return np.subtract if negate else np.add
     if name == "f64":
-        return lambda a, b: rounding.add_double(a, np.negative(b) if negate else b, direction)
+        if not negate:
+            return lambda a, b: rounding.add_double(a, b, direction)
+        return lambda a, b: select(np.isnan(b), b + b, rounding.add_double(a, np.negative(b), direction))
 
     def single(a: Array, b: Array) -> Array:
         wide = np.asarray(b, np.float64)
@@ -144,13 +147,22 @@ def _reciprocal(name: str, direction: str) -> Elementwise:
 
 
 def _sign_only(change: Callable[[Array], Array]) -> Lowering:
-    """abs and neg: the sign bit alone, unless `.ftz` flushes."""
+    """abs and neg: the sign alone; an f32 NaN becomes canonical, an f64 NaN keeps sign and payload and is
+    quieted."""
+
+    def single(a: Array) -> Array:
+        return canonical(change(a))
+
+    def double(a: Array) -> Array:
+        nan = np.isnan(a)
+        return np.where(nan, a + a, change(a)) if nan.any() else change(a)
 
     def lowering(modifiers: Modifiers) -> Lowered | None:
         ftz, name = modifiers.has("ftz"), modifiers.type_in(_FLOATS)
         if not name or (ftz and name == "f64"):
             return None
-        return Lowered((name,), (name,), (lambda a: (change(flush(a)),)) if ftz else (lambda a: (change(a),)))
+        elementwise = double if name == "f64" else single
+        return Lowered((name,), (name,), quiet(lambda a: (elementwise(flush(a) if ftz else a),)))
 
     return lowering
 
@@ -216,12 +228,13 @@ def _copysign(modifiers: Modifiers) -> Lowered | None:
 
 
 def _testp(modifiers: Modifiers) -> Lowered | None:
+    """The class of a number; zeros count as normal."""
     tests: Mapping[str, Elementwise] = {
         "finite": np.isfinite,
         "infinite": np.isinf,
         "number": lambda a: ~np.isnan(a),
         "notanumber": np.isnan,
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
+        "normal": lambda a: np.isfinite(a) & ((np.abs(a) >= np.finfo(a.dtype).tiny) | (a == 0)),
         "subnormal": lambda a: (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0),
     }
     kind, name = modifiers.one_of(*tests), modifiers.type_in(_FLOATS)

@@ -129,15 +129,24 @@ def decode(codes: Array, name: str) -> Array:
 
 
 def narrow_tf32(values: Array, direction: str) -> Array:
-    """f32 to tf32 to nearest (ties even with rn, away with rna) or to zero, NaN canonical."""
+    """f32 to tf32 to nearest (ties even with rn, away with rna) or to zero; rna keeps a NaN, the others
+    make it canonical."""
     bits = np.asarray(values).view(np.uint32)
+    kept = np.uint32(0xFFFF_E000)
     if direction == "rna":
-        bits = bits + np.uint32(0x1000)
+        code = (bits + np.uint32(0x1000)) & kept
     elif direction == "rn":
-        bits = bits + (np.uint32(0xFFF) + (np.right_shift(bits, np.uint32(13)) & np.uint32(1)))
+        code = (bits + (np.uint32(0xFFF) + (np.right_shift(bits, np.uint32(13)) & np.uint32(1)))) & kept
+    else:
+        code = bits & kept
     nan = np.isnan(values)
-    code = bits & np.uint32(0xFFFF_E000)
-    return np.where(nan, np.uint32(0x7FFF_FFFF), code) if nan.any() else code
+    if not nan.any():
+        return code
+    return np.where(
+        nan,
+        (bits & kept) | np.uint32(0x0040_0000) if direction == "rna" else kept >> np.uint32(1) & kept,
+        code,
+    )
 
 
 NAN16 = np.array(0x7FFF, np.uint16)

@@ -10,7 +10,6 @@ Source: PTX ISA, "Half Precision Floating Point Instructions", "Mixed Precision 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -118,7 +117,7 @@ def _mixed(inner: Elementwise, sources: int) -> Lowering:
 
 
 def _sign_only(clear: bool) -> Lowering:
-    """neg and abs: the sign bit alone, unless `.ftz` flushes."""
+    """neg and abs: the sign bit alone, unless `.ftz` flushes; a NaN becomes canonical."""
 
     def lowering(modifiers: Modifiers) -> Lowered | None:
         ftz, name = modifiers.has("ftz"), modifiers.type_in(_NAMES)
@@ -127,10 +126,11 @@ def _sign_only(clear: bool) -> Lowering:
         form = HALVES[TYPES[name].element or name]
 
         def elementwise(a: Array) -> Array:
-            source = form.narrow(level(form.widen(a), form)) if ftz else a
-            bits: Any = np.asarray(source).view(np.uint16)
+            wide = form.widen(a)
+            source = form.narrow(level(wide, form)) if ftz else a
+            bits = np.asarray(source).view(np.uint16)
             bits = bits & NAN16 if clear else bits ^ np.uint16(0x8000)
-            return np.asarray(bits).view(a.dtype)
+            return np.where(np.isnan(wide), NAN16, bits).view(a.dtype)
 
         return Lowered((name,), (name,), spread(elementwise, name))
 

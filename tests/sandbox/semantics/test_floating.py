@@ -230,7 +230,7 @@ def test_signs_and_classes() -> None:
     assert one("testp.infinite.f32 p, a", values) == [False, False, False, False, True, False]
     assert one("testp.number.f32 p, a", values) == [True, True, True, True, True, False]
     assert one("testp.notanumber.f32 p, a", values) == [False] * 5 + [True]
-    assert one("testp.normal.f32 p, a", values) == [False, False, True, False, False, False]
+    assert one("testp.normal.f32 p, a", values) == [True, True, True, False, False, False]
     assert one("testp.subnormal.f32 p, a", values) == [False, False, False, True, False, False]
     assert one("copysign.f32 d, a, b", [-0.0, 1.0], [3.0, -4.0]) == [-3.0, 4.0]
     assert one("neg.f64 d, a", [1.5, -0.0]) == [-1.5, 0.0]
