@@ -125,13 +125,17 @@ class Code:
             for k, each in enumerate(m for m in module.functions if not m.entry)
         }
         self.by_address = {address: name for name, address in self.addresses.items()}
-        align = shared.dynamic_align
-        self.dynamic_base = -(-shared.shared.top // align) * align if shared.dynamic else shared.shared.top
+        self.dynamic_base = shared.dynamic_base
         self.ops: list[Op] = []
         for pc, line in enumerate(self.lines):
             self.ops.append(Decoder(self, line, pc).op)
         for shape in self.shapes:
             analyse(self.ops, shape)
+
+    @property
+    def thread_bytes(self) -> int:
+        """Memory a thread takes here: registers of the entry, local memory and its marks."""
+        return sum(max(8, each) for each in self.shapes[0].bits) // 8 + 2 * self.shapes[0].local.top + 16
 
     @property
     def registers(self) -> int:
@@ -190,7 +194,7 @@ class Decoder:
 
     def base_of(self, placed: Placed) -> int:
         """Address of a variable in its own space (local: within the frame)."""
-        return self.code.dynamic_base if placed.space == "shared" and placed.base < 0 else placed.base
+        return placed.base
 
     def address_constant(self, operand: Name | Offset) -> int | None:
         """The address of a variable or function that a name stands for; None when it is neither, or local to

@@ -19,13 +19,12 @@ from sandbox.emulator.decode import FUNCTION_BASE, Code
 from sandbox.emulator.faults import Stopped
 from sandbox.emulator.machine import Machine, Tally
 from sandbox.emulator.memory import Arena, Region, Store
-from sandbox.emulator.names import Placed, Scope, Spaces, base_space, place_shared
+from sandbox.emulator.names import Placed, Spaces
 from sandbox.emulator.params import pack
 from sandbox.ptx.binding import BoundLaunch, TensorInfo, bind, scratch_bytes
+from sandbox.ptx.layout import base_space
 from sandbox.ptx.nodes import Function
-from tasks.errors import CannotJudge, LaunchRefused
-
-SCRATCH_BYTES = 4 << 30
+from tasks.errors import CannotJudge
 
 
 class EmulatorDevice:
@@ -79,6 +78,11 @@ class EmulatorSession:
         """Run every launch of the plan, in order. Raises LaunchRefused, PlanError, CannotJudge."""
         started = time.monotonic()
         plan, module = self.program.plan, self.program.module
+        if plan.tensor_maps:
+            raise CannotJudge(
+                f"the plan has tensor maps ({', '.join(plan.tensor_maps)}), and the emulator does not make them yet; "
+                "this candidate needs a real GPU"
+            )
         tensors = {name: TensorInfo("u8", (buffer.data.nbytes,)) for name, buffer in buffers.items()}
         launches = bind(plan, module, axes=axes, tensors=tensors)
         arena = Arena()
@@ -131,10 +135,6 @@ class EmulatorSession:
     def _reserve_scratch(self, axes: Mapping[str, int], arena: Arena) -> dict[str, Region]:
         out: dict[str, Region] = {}
         for name, size in scratch_bytes(self.program.plan, axes).items():
-            if size > SCRATCH_BYTES:
-                raise LaunchRefused(
-                    f"scratch {name} asks for {size} bytes; at most {SCRATCH_BYTES} are given"
-                )
             zero = self.program.plan.scratch[name].init == "zero"
             out[name] = arena.reserve(name, size, defined=zero, role="scratch")
         return out
@@ -144,11 +144,12 @@ class EmulatorSession:
         if found is None:
             module = self.program.module
             function: Function = next(each for each in module.functions if each.entry and each.name == entry)
-            spaces = Spaces()
+            spaces = Spaces(module, function)
             names: dict[str, Placed] = dict(self.image.placed)
             for variable in module.variables:
-                if base_space(variable) == "shared":
-                    names[variable.name] = place_shared(variable, spaces)
+                placed = spaces.shared.get(id(variable))
+                if placed is not None:
+                    names[variable.name] = placed
             found = self.codes[entry] = Code(module, function, names, spaces)
         return found
 
@@ -211,6 +212,3 @@ def _counts(codes: list[Code]) -> dict[tuple[str, int, str], int]:
                 key = (op.function, op.line, op.name)
                 out[key] = out.get(key, 0) + op.count
     return out
-
-
-__all__ = ["EmulatorDevice", "EmulatorSession", "Scope"]

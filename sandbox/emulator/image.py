@@ -5,17 +5,18 @@ Source: PTX ISA, "Initializers", "Constant State Space", "Global State Space".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from sandbox.emulator.memory import CONST_WINDOW, SHARED_WINDOW, Arena, Region
-from sandbox.emulator.names import FrameShape, Layout, Placed, Scope, base_space, element_bytes, sizes
+from sandbox.emulator.names import Layout, Placed
 from sandbox.emulator.operands import constant
 from sandbox.emulator.semantics.types import TYPES
-from sandbox.ptx.nodes import Block, Immediate, Initializer, Module, Variable
+from sandbox.ptx.declarations import TYPE_BYTES
+from sandbox.ptx.layout import base_space, declarations, size_and_align
+from sandbox.ptx.nodes import Immediate, Initializer, Module, Variable
 from tasks.errors import CannotJudge, LaunchRefused
 
 CONST_BYTES = 65_536
@@ -32,27 +33,19 @@ class Image:
     sizes: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def _inner(block: Block) -> Iterator[Variable]:
-    for statement in block.statements:
-        if isinstance(statement, Variable):
-            yield statement
-        elif isinstance(statement, Block):
-            yield from _inner(statement)
-
-
 def build(module: Module) -> Image:
     """Collect the .global and .const variables of a module, those inside functions too."""
     every = list(module.variables)
     for function in module.functions:
         if function.body is not None:
-            every.extend(_inner(function.body))
+            every.extend(declarations(function.body))
     chosen = [each for each in every if base_space(each) in ("global", "const")]
     image = Image(chosen)
     total = 0
     for each in chosen:
         if "extern" in each.linkage and each.init is None and None in each.dims:
             raise LaunchRefused(f"variable {each.name} is extern and nothing defines it")
-        size, _ = sizes(each)
+        size, _ = size_and_align(each)
         image.sizes[each.name] = size
         total += size
         if base_space(each) == "const":
@@ -83,7 +76,7 @@ def contents(variable: Variable, image: Image, functions: dict[str, int]) -> npt
     data = np.zeros(size, np.uint8)
     if variable.init is None:
         return data
-    unit = element_bytes(variable.type)
+    unit = TYPE_BYTES.get(variable.type, 4)
     dims = [extent if extent is not None else 0 for extent in variable.dims]
     if variable.vector > 1:
         dims.append(variable.vector)
@@ -130,6 +123,3 @@ def _address(symbol: str, generic: bool, image: Image, functions: dict[str, int]
         raise CannotJudge(f"an initialiser names {symbol}, whose address the emulator cannot give")
     window = {"const": CONST_WINDOW, "shared": SHARED_WINDOW}.get(found.space, 0) if generic else 0
     return found.base + window
-
-
-__all__ = ["FrameShape", "Image", "Scope", "build", "contents", "reserve"]

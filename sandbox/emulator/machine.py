@@ -20,13 +20,16 @@ from sandbox.emulator.livelock import livelock
 from sandbox.emulator.memory import Arena, Piece, Region, Site, Store
 from sandbox.emulator.scheduler import Scheduler
 from sandbox.emulator.wave import Key, Wave
+from tasks.errors import CannotJudge
 
 WAVE_WARPS = 2048
 """Warps of a wave when there is a choice: wide enough to drown Python's share, small enough for the
 caches.
 """
-WAVE_SHARED = 64 << 20
-"""Bytes of shared memory of a wave, at most, when there is a choice."""
+WAVE_BYTES = 256 << 20
+"""Bytes of shared and local memory and registers of a wave, at most, when there is a choice."""
+RESIDENT_BYTES = 4 << 30
+"""The same for all waves together; a launch that needs more cannot be judged."""
 
 
 @dataclass(slots=True)
@@ -83,7 +86,9 @@ class Machine:
         threads = block[0] * block[1] * block[2]
         self.resident = resident_blocks(chip, threads, code.registers, self.shared_bytes)
         warps = -(-threads // 32)
-        self.chunk = max(1, min(WAVE_WARPS // warps, WAVE_SHARED // max(self.shared_bytes, 1), self.resident))
+        self.block_bytes = 2 * self.shared_bytes + warps * 32 * code.thread_bytes
+        """Memory of this machine for one block."""
+        self.chunk = max(1, min(WAVE_WARPS // warps, WAVE_BYTES // self.block_bytes, self.resident))
         self.current: Scheduler | None = None
 
     # Running
@@ -106,6 +111,12 @@ class Machine:
         count = min(self.chunk, room, self.total - self.next_block)
         if count <= 0:
             return False
+        held = count + sum(each.wave.blocks for each in self.waves)
+        if held * self.block_bytes > RESIDENT_BYTES:
+            raise CannotJudge(
+                f"{held} blocks that wait for each other take {held * self.block_bytes} bytes on the emulator; "
+                f"at most {RESIDENT_BYTES} are given"
+            )
         self.waves.append(Scheduler(Wave(self, self.next_block, count)))
         self.next_block += count
         return True
@@ -234,8 +245,10 @@ class Machine:
             return self._const_regions
         if space == "param":
             return self._param_regions
-        static = list(self.code.spaces.shared.regions)
-        if self.dynamic_smem:
-            name = self.code.spaces.dynamic[0] if self.code.spaces.dynamic else "dynamic shared memory"
-            static.append(Region(name, self.code.dynamic_base, self.dynamic_smem))
-        return static
+        spaces = self.code.spaces
+        if not self.dynamic_smem:
+            return spaces.shared_regions
+        return [
+            *spaces.shared_regions,
+            Region(spaces.dynamic_name, self.code.dynamic_base, self.dynamic_smem),
+        ]

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from sandbox.emulator.memory import Region
 from sandbox.emulator.semantics.types import TYPES
+from sandbox.ptx.layout import base_space, shared_layout, size_and_align
 from sandbox.ptx.nodes import Block, Directive, Function, Instruction, Label, Module, Variable
 
 COMPONENTS = "xyzw"
@@ -59,32 +60,6 @@ class Callee:
 Meaning: TypeAlias = "Register | tuple[Register, ...] | Placed | LabelAt | Callee | Directive"
 
 
-def element_bytes(type_name: str) -> int:
-    """Bytes of one element of a type as memory holds it."""
-    known = TYPES.get(type_name)
-    if known is None:
-        return 8 if type_name.endswith("ref") else 4
-    return max(1, known.width // 8)
-
-
-def sizes(variable: Variable) -> tuple[int, int]:
-    """(bytes, alignment) of a variable; an array without an extent has no bytes, unless its initialiser gives
-    it some.
-    """
-    unit = element_bytes(variable.type) * variable.vector
-    count = 1
-    for extent in variable.dims:
-        if extent is None:
-            extent = len(variable.init) if isinstance(variable.init, tuple) else 0
-        count *= extent
-    return unit * count, variable.align or unit
-
-
-def base_space(variable: Variable) -> str:
-    """The space without `::cta` and the like."""
-    return variable.space.partition("::")[0]
-
-
 @dataclass(slots=True)
 class Layout:
     """A space being filled, variable after variable."""
@@ -93,7 +68,7 @@ class Layout:
     regions: list[Region] = field(default_factory=list[Region])
 
     def place(self, variable: Variable, space: str) -> Placed:
-        size, align = sizes(variable)
+        size, align = size_and_align(variable)
         base = -(-self.top // align) * align
         self.top = base + size
         self.regions.append(Region(variable.name, base, size))
@@ -179,15 +154,23 @@ class Line:
     shape: FrameShape
 
 
-@dataclass(slots=True)
 class Spaces:
     """Layouts that an entry's functions share."""
 
-    shared: Layout = field(default_factory=Layout)
-    dynamic: list[str] = field(default_factory=list[str])
-    """Names of extern shared arrays, which all begin where the static part ends."""
-    dynamic_align: int = 16
-    params: Layout = field(default_factory=Layout)
+    def __init__(self, module: Module, entry: Function) -> None:
+        self.params = Layout()
+        self.shared: dict[int, Placed] = {}
+        """By identity of the declaration; only those a launch of the entry has."""
+        self.shared_regions: list[Region] = []
+        self.dynamic_name = "dynamic shared memory"
+        self.dynamic_base = 0
+        for each in shared_layout(module, entry):
+            self.shared[id(each.variable)] = Placed("shared", each.offset, each.size, each.name)
+            self.dynamic_base = max(self.dynamic_base, each.offset + each.size)
+            if each.dynamic:
+                self.dynamic_name = each.name
+            else:
+                self.shared_regions.append(Region(each.name, each.offset, each.size))
 
 
 def flatten(function: Function, outer: Scope, spaces: Spaces, lines: list[Line]) -> FrameShape:
@@ -242,7 +225,9 @@ def declare(variable: Variable, scope: Scope, shape: FrameShape, spaces: Spaces)
     if space == "reg":
         scope.declare_register(variable)
     elif space == "shared":
-        scope.names[variable.name] = place_shared(variable, spaces)
+        placed = spaces.shared.get(id(variable))
+        if placed is not None:
+            scope.names[variable.name] = placed
     elif space in ("local", "param"):
         for name in numbered_names(variable):
             one = Variable("local", variable.type, name, variable.vector, variable.dims, None, variable.align)
@@ -255,15 +240,6 @@ def numbered_names(variable: Variable) -> Iterator[str]:
         yield variable.name
     else:
         yield from (f"{variable.name}{k}" for k in range(variable.range))
-
-
-def place_shared(variable: Variable, spaces: Spaces) -> Placed:
-    """A place in shared memory; an extern array gets base -1, which stands for the end of the static part."""
-    if "extern" in variable.linkage or (variable.dims and None in variable.dims):
-        spaces.dynamic.append(variable.name)
-        spaces.dynamic_align = max(spaces.dynamic_align, sizes(variable)[1])
-        return Placed("shared", -1, 0, variable.name)
-    return spaces.shared.place(variable, "shared")
 
 
 def functions_with_bodies(module: Module) -> list[Function]:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from sandbox.emulator.decode import Code
 from sandbox.emulator.memory import Region
-from sandbox.emulator.names import Placed
 from sandbox.emulator.semantics.types import TYPES
 from sandbox.ptx.binding import BoundLaunch, PointerArg, ScalarArg
 from tasks.errors import CannotJudge
@@ -18,18 +17,16 @@ from tasks.errors import CannotJudge
 def pack(launch: BoundLaunch, code: Code, regions: Mapping[str, Region]) -> npt.NDArray[np.uint8]:
     """The param space of a launch, uint8, rounded up to 16 bytes."""
     data = np.zeros(max(16, -(-code.spaces.params.top // 16) * 16), np.uint8)
-    for argument, formal in zip(launch.args, code.shapes[0].params, strict=True):
-        assert isinstance(formal, Placed)
+    for argument in launch.args:
         if isinstance(argument, PointerArg):
             raw = regions[argument.buffer].base.to_bytes(8, "little")
         elif isinstance(argument, ScalarArg):
             raw = scalar(argument.value, argument.type)
         else:
             raise CannotJudge(
-                f"launch of {launch.entry}: the emulator does not make tensor maps yet, and parameter "
-                f"{formal.name} is one"
+                f"launch of {launch.entry}: the emulator does not make tensor maps yet, and a parameter is one"
             )
-        data[formal.base : formal.base + len(raw)] = np.frombuffer(raw, np.uint8)
+        data[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
     return data
 
 

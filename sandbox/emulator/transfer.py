@@ -27,8 +27,8 @@ WATCHFUL = frozenset({"volatile", "relaxed", "acquire", "mmio"})
 """Modifiers of loads by which a thread looks at what others write."""
 HINTS = frozenset(
     {
-        "weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "ca", "cg",
-        "cs", "cv", "lu", "wb", "wt", "nc", "unified", "entry", "func",
+        "weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "ca",
+        "cg", "cs", "cv", "lu", "wb", "wt", "nc", "unified", "entry", "func",
     }
 )  # fmt: skip
 """Modifiers of ld and st that say how caches and other threads see the access, not what it does."""
