@@ -2,9 +2,8 @@
 
 A key comes from an explicit argument or from one environment variable; never from a file, never from an
 option's value. It is sent to the server that the options name. A server of one's own, named by base URL,
-works without: it is sent `NO_KEY`. Whatever a
-service says is scrubbed before it becomes a record or an error, because some services echo the key they
-were sent.
+works without: it is sent `NO_KEY`. Whatever a service says is scrubbed before it becomes a record or an
+error, because some services echo the key they were sent.
 """
 
 from __future__ import annotations
