@@ -147,13 +147,14 @@ def _allowed(reference: Floats, want: Expectation) -> Floats:
     """|y − r| ≤ factor · (eps(output) · |r| + eps(accumulate) · sqrt(terms) · magnitude) + tiny."""
     rule = want.tolerance
     size = np.abs(reference)
-    magnitude = size if want.magnitude is None else want.magnitude.double().cpu().numpy()
-    gathered = EPS.get(rule.accumulate, 0.0) * np.sqrt(max(want.terms, 1)) * magnitude
+    gathered = EPS.get(rule.accumulate, 0.0) * np.sqrt(max(want.terms, 1)) * _magnitude(reference, want)
     return rule.factor * (EPS[want.dtype] * size + gathered) + TINY[want.dtype]
 
 
 def _rms_excess(actual: Floats, reference: Floats, want: Expectation) -> float:
-    """Root mean square error over what is allowed; the floor is half a unit in the last place."""
+    """Root mean square error over what is allowed: that of the honest answer, and a floor of about one
+    rounding.
+    """
     import torch
 
     honest: Floats = want.honest.to(torch.float64).cpu().numpy()
@@ -165,8 +166,19 @@ def _rms_excess(actual: Floats, reference: Floats, want: Expectation) -> float:
     def rms(values: Floats) -> float:
         return float(np.sqrt(np.mean(np.square(values[finite] / scale))))
 
-    floor = EPS[want.dtype] / 2 * rms(reference) + TINY[want.dtype] / scale
-    return rms(actual - reference) / (want.tolerance.rms_ratio * rms(honest - reference) + floor)
+    gathered = (
+        EPS.get(want.tolerance.accumulate, 0.0)
+        * np.sqrt(max(want.terms, 1))
+        * rms(_magnitude(reference, want))
+    )
+    floor = EPS[want.dtype] * rms(reference) + gathered / 2 + TINY[want.dtype] / scale
+    with np.errstate(invalid="ignore"):  # infinite elements were judged before, one by one
+        error, honesty = actual - reference, honest - reference
+    return rms(error) / (want.tolerance.rms_ratio * rms(honesty) + floor)
+
+
+def _magnitude(reference: Floats, want: Expectation) -> Floats:
+    return np.abs(reference) if want.magnitude is None else want.magnitude.double().cpu().numpy()
 
 
 def _reason(
@@ -177,8 +189,7 @@ def _reason(
         return "nonfinite"
     if _most(missing, wrong):
         return "unwritten"
-    magnitude = np.abs(reference) if want.magnitude is None else want.magnitude.double().cpu().numpy()
-    near = error <= COARSE * np.maximum(np.abs(reference), magnitude)
+    near = error <= COARSE * np.maximum(np.abs(reference), _magnitude(reference, want))
     overflow = np.isinf(actual) & (np.abs(reference) > 65504) & (np.sign(actual) == np.sign(reference))
     if not want.exact and _most(near | overflow, wrong):
         return "precision"
@@ -202,6 +213,8 @@ def _mismatch(
     written = wrong & ~missing
     relation, ratio = _relation(actual, reference, written)
     pattern = describe(wrong)
+    if pattern != "every element" and np.array_equal(wrong, ~np.isfinite(reference)):
+        pattern = "exactly where the reference is NaN or infinite"
     return Mismatch(
         workload=workload,
         output=output,
@@ -211,7 +224,7 @@ def _mismatch(
         nan=int((np.isnan(actual) & ~np.isnan(reference)).sum()),
         inf=int((np.isinf(actual) & ~np.isinf(reference)).sum()),
         first=first,
-        got=float(actual[first]),
+        got=None if missing[first] else float(actual[first]),
         expected=float(reference[first]),
         max_abs=float(finite.max()) if finite.size else None,
         max_rel=float(relative.max()) if relative.size else None,

@@ -1,0 +1,317 @@
+"""check: is the output right, on every workload, whatever the memory held before, launch after launch?
+
+Rules (each closes a way in which a wrong kernel has passed somewhere)
+- All workloads of the roles emulate, check and hidden, cheapest first, with inputs from secret seeds; the
+  first
+  that fails is told whole.
+- The module stays loaded through all runs, at least `LAUNCHES` of them, each with fresh contents: a counter
+  or a
+  cache in module variables is caught. What goes wrong is run again after a reload, to tell state from plain
+  error.
+- Outputs hold one pattern, then another, then the kernel's own last answer, right for a half of the new data
+  only: elements never written, and work skipped because "it is already there", show.
+- Inputs must come back unchanged, byte for byte; the reference is computed from a pristine copy.
+- A read of memory that nothing wrote is followed up: the kernel runs on with different fillings in such
+  places.
+  When the answer depends on them it is wrong (`residue`), else it is a warning.
+- Faults become verdicts by one table; an `InfraError` of the device is passed on and is never a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tasks.dtypes import from_bytes
+
+from sandbox.device import (
+    HANGS,
+    Bytes,
+    Counts,
+    Device,
+    Fault,
+    FaultKind,
+    Limits,
+    OnUnwritten,
+    Outcome,
+    Program,
+)
+from sandbox.ptx.plan import PlanError
+from tasks.errors import CannotJudge, LaunchRefused
+from tasks.schema import Role, Workload
+from tools.evaluation import Mismatch, Numerics, Verdict, Warning_
+from tools.explain import explain
+from tools.numerics import judge
+from tools.problem import Problem, derived, mixed, named_workloads, problem, work_of
+
+if TYPE_CHECKING:
+    from tasks.registry import LoadedTask
+
+ROLES = (Role.EMULATE, Role.CHECK, Role.HIDDEN)
+LAUNCHES = 8
+"""Runs of the plan in one loaded module, at the least."""
+FILLS = (0xFF, 0x5A)
+"""Bytes that outputs hold before a run: NaN (-1 in integers), or a large number."""
+RESIDUES = (0xFF, 0x45)
+"""Bytes in memory that nothing wrote, when the kernel is let run on: NaN, or a large number."""
+STEPS = (20_000_000, 50)
+"""Thread-instructions a run may take: a base, and so many for each FLOP and byte of the task's own work."""
+SECONDS = 60.0
+"""Wall time of one run."""
+FAULT_VERDICT = {kind: Verdict.HANG if kind in HANGS else Verdict.FAULT for kind in FaultKind}
+"""What a fault makes of the candidate; an unwritten read comes here only when the kernel cannot run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What check found. verdict: CORRECT, or where it stopped; summary: one sentence."""
+
+    verdict: Verdict
+    summary: str
+    numerics: Numerics | None = None
+    fault: Fault | None = None
+    warnings: tuple[Warning_, ...] = ()
+    stdout: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run to make. fill: what the outputs hold before; stale: that is an earlier answer; residue: see
+    RESIDUES.
+    """
+
+    problem: Problem
+    fill: Mapping[str, Bytes]
+    stale: bool
+    residue: int
+
+
+class _Stop(Exception):  # noqa: N818 - ends the walk over the trials and carries its result
+    def __init__(self, result: CheckResult) -> None:
+        super().__init__(result.summary)
+        self.result = result
+
+
+def check(program: Program, task: LoadedTask, device: Device, seed: int) -> CheckResult:
+    """Judge a program on every workload. Raises InfraError when the device cannot tell."""
+    try:
+        bench = _Bench(program, device)
+    except LaunchRefused as refusal:
+        return CheckResult(Verdict.LOAD_ERROR, f"the module cannot be loaded: {refusal}")
+    try:
+        return _walk(bench, task, seed)
+    except _Stop as stop:
+        return stop.result
+    except LaunchRefused as refusal:
+        return CheckResult(Verdict.LAUNCH_ERROR, f"the launch is refused: {refusal}")
+    except PlanError as error:
+        return CheckResult(Verdict.BAD_PLAN, f"the launch plan cannot be used: {error}")
+    finally:
+        bench.close()
+
+
+def count(program: Program, task: LoadedTask, device: Device, seed: int) -> tuple[Workload, Counts]:
+    """Run the cheapest `emulate` workload once and count what it executes, for a candidate that check
+    passed.
+    """
+    chosen = named_workloads(task, (Role.EMULATE,)) or named_workloads(task, ROLES)
+    if not chosen:
+        raise CannotJudge(f"task {task.task.name} has no workload to count instructions on; give it one")
+    workload, name = chosen[0]
+    bench = _Bench(program, device)
+    try:
+        made = problem(task, workload, name, derived(seed, name, 0))
+        outcome = bench.run(Trial(made, made.filled(FILLS[0]), False, 0))
+    finally:
+        bench.close()
+    return workload, outcome.counts
+
+
+def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
+    workloads = named_workloads(task, ROLES)
+    names: list[str] = []
+    for workload, name in workloads:
+        names.append(name)
+        bench.names = tuple(names)
+        first, second, third = (problem(task, workload, name, derived(seed, name, k)) for k in range(3))
+        left = bench.judged(Trial(first, first.filled(FILLS[0]), False, RESIDUES[0]))
+        if len(names) == 1:
+            again = bench.judged(Trial(first, first.filled(FILLS[1]), False, RESIDUES[1]))
+            bench.deterministic = all(np.array_equal(left[key], again[key]) for key in left)
+        left = bench.judged(Trial(second, second.filled(FILLS[1]), False, RESIDUES[1]))
+        for rows in (False, True) if any(len(x.shape) > 1 for x in first.inputs.values()) else (False,):
+            second = mixed(second, third, derived(seed, name, "mixed", rows), rows=rows)
+            left = bench.judged(Trial(second, left, True, RESIDUES[0]))
+    workload, name = workloads[0]
+    for extra in range(LAUNCHES):
+        if bench.launches >= LAUNCHES:
+            break
+        fresh = problem(task, workload, name, derived(seed, name, "extra", extra))
+        bench.judged(Trial(fresh, fresh.filled(FILLS[extra % 2]), False, RESIDUES[extra % 2]))
+    numerics = Numerics(
+        workloads=bench.names, passed=True, max_error=bench.worst, deterministic=bench.deterministic
+    )
+    summary = f"correct on {len(names)} workloads"
+    return CheckResult(
+        Verdict.CORRECT, summary, numerics, warnings=bench.all_warnings(), stdout=bench.printed()
+    )
+
+
+@dataclass
+class _Bench:
+    """A candidate on a device: its loaded module and what has been seen of it."""
+
+    program: Program
+    device: Device
+    launches: int = 0
+    """Runs since the module was loaded."""
+    on_unwritten: OnUnwritten = OnUnwritten.FAULT
+    unwritten: Fault | None = None
+    """The first read of memory that nothing wrote."""
+    names: tuple[str, ...] = ()
+    worst: float = 0.0
+    deterministic: bool | None = None
+    warnings: dict[tuple[str, int | None], Warning_] = field(
+        default_factory=dict[tuple[str, int | None], Warning_]
+    )
+    stdout: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.session = self.device.load(self.program)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def reload(self) -> None:
+        """Load the module anew: its variables have their first values again."""
+        self.session.close()
+        self.session = self.device.load(self.program)
+        self.launches = 0
+
+    def run(self, trial: Trial) -> Outcome:
+        """One run as it comes, after an unwritten read again with such reads allowed."""
+        made = trial.problem
+        base, each = STEPS
+        steps = base + each * work_of(made.task, made.axes)
+        limits = Limits(steps, SECONDS, on_unwritten=self.on_unwritten, poison=trial.residue)
+        outcome = self.session.run(made.axes, made.buffers(trial.fill, stale=trial.stale), limits)
+        self.launches += 1
+        fault = outcome.fault
+        if fault and fault.kind is FaultKind.UNWRITTEN_READ and self.on_unwritten is OnUnwritten.FAULT:
+            self.unwritten, self.on_unwritten = fault, OnUnwritten.POISON
+            self._warn("unwritten_read", fault.message, fault.line)
+            self.reload()
+            return self.run(trial)
+        return outcome
+
+    def judged(self, trial: Trial) -> dict[str, Bytes]:
+        """Run and judge; the outputs when right. Raises _Stop with the whole finding when not."""
+        outcome = self.run(trial)
+        self._notes(outcome)
+        if outcome.fault is not None:
+            self._stop(FAULT_VERDICT[outcome.fault.kind], outcome.fault.message, None, outcome.fault)
+        changed = _mutated(trial, outcome)
+        if changed:
+            for name in changed:
+                self._warn("input_mutated", f"the kernel changed its input {name}", None)
+            self._wrong(trial, (), "input_mutated", changed)
+        mismatches, reason, worst = _judge(trial, outcome)
+        self.worst = max(self.worst, worst)
+        if mismatches:
+            self._wrong(trial, mismatches, self._cause(trial, reason, outcome))
+        return {name: outcome.buffers[name] for name in trial.fill}
+
+    def _right(self, trial: Trial) -> bool:
+        outcome = self.run(trial)
+        return outcome.fault is None and not _judge(trial, outcome)[0]
+
+    def _cause(self, trial: Trial, reason: str, seen: Outcome) -> str:
+        """Why it is wrong: tell what only shows after earlier launches, over old answers, or with other
+        residue.
+        """
+        self.before = self.launches - 1
+        made = trial.problem
+        if self.before:
+            self.reload()
+            if self._right(trial):
+                return "state"
+        if trial.stale and self._right(Trial(made, made.filled(FILLS[0]), False, trial.residue)):
+            return "replay"
+        if self.unwritten is None:
+            return reason
+        other = FILLS[1] if np.all(next(iter(trial.fill.values())) == FILLS[0]) else FILLS[0]
+        residue = RESIDUES[1] if trial.residue == RESIDUES[0] else RESIDUES[0]
+        self.reload()
+        outcome = self.run(Trial(made, made.filled(other), False, residue))
+        same = all(np.array_equal(outcome.buffers[name], seen.buffers[name]) for name in trial.fill)
+        return reason if same and outcome.fault is None else "residue"
+
+    def _wrong(
+        self, trial: Trial, mismatches: tuple[Mismatch, ...], reason: str, mutated: tuple[str, ...] = ()
+    ) -> None:
+        text = explain(reason, mismatches, mutated, trial.problem.name, self.before, self.unwritten)
+        numerics = Numerics.model_validate(
+            {
+                "workloads": self.names,
+                "passed": False,
+                "mismatches": mismatches,
+                "inputs_mutated": mutated,
+                "reason": reason,
+                "explanation": text,
+                "max_error": self.worst,
+                "deterministic": self.deterministic,
+            }
+        )
+        fault = self.unwritten if reason == "residue" else None
+        self._stop(Verdict.WRONG_OUTPUT, text, numerics, fault)
+
+    before: int = 0
+    """Runs in the loaded module before the one that failed."""
+
+    def _stop(self, verdict: Verdict, summary: str, numerics: Numerics | None, fault: Fault | None) -> None:
+        raise _Stop(CheckResult(verdict, summary, numerics, fault, self.all_warnings(), self.printed()))
+
+    def _notes(self, outcome: Outcome) -> None:
+        for notice in outcome.notices:
+            if notice.kind != "unwritten_read":  # told by the fault that came first
+                self._warn(notice.kind, notice.message, notice.line)
+        if outcome.stdout and not self.stdout:
+            self.stdout = outcome.stdout
+            size = len(outcome.stdout) + outcome.stdout_dropped
+            self._warn(
+                "stdout", f"the kernel prints ({size} bytes in one run); it is never read as a result", None
+            )
+
+    def _warn(self, kind: str, message: str, line: int | None) -> None:
+        self.warnings.setdefault((kind, line), Warning_(kind=kind, message=message, line=line))
+
+    def all_warnings(self) -> tuple[Warning_, ...]:
+        return tuple(self.warnings.values())
+
+    def printed(self) -> str:
+        return self.stdout.decode("utf-8", "replace")
+
+
+def _mutated(trial: Trial, outcome: Outcome) -> tuple[str, ...]:
+    pristine = trial.problem.input_bytes
+    return tuple(name for name, data in pristine.items() if not np.array_equal(outcome.buffers[name], data))
+
+
+def _judge(trial: Trial, outcome: Outcome) -> tuple[tuple[Mismatch, ...], str, float]:
+    """Mismatches of all outputs, the reason of the first, and the largest error over tolerance."""
+    mismatches: list[Mismatch] = []
+    reason, worst = "", 0.0
+    for name, want in trial.problem.expected.items():
+        shape = tuple(want.reference.shape)
+        got = from_bytes(outcome.buffers[name], want.dtype, shape)
+        missing = None
+        if outcome.written is not None and not trial.stale:
+            missing = np.asarray(~outcome.written[name].reshape(*shape, -1).all(axis=-1))
+        judgement = judge(got, want, workload=trial.problem.name, output=name, unwritten=missing)
+        worst = max(worst, judgement.error)
+        if judgement.mismatch is not None:
+            mismatches.append(judgement.mismatch)
+            reason = reason or judgement.reason
+    return tuple(mismatches), reason, worst

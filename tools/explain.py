@@ -1,0 +1,113 @@
+"""One sentence for each way in which an output is wrong; the same words for a person and for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sandbox.device import Fault
+from tools.evaluation import Mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    mismatch: Mismatch | None
+    mutated: tuple[str, ...]
+    workload: str
+    before: int
+    fault: Fault | None
+
+
+def explain(
+    reason: str,
+    mismatches: Sequence[Mismatch],
+    mutated: tuple[str, ...],
+    workload: str,
+    before: int,
+    fault: Fault | None,
+) -> str:
+    """A sentence that names the exact cause.
+
+    reason: as in Numerics. before: launches of the loaded module before the wrong one. fault: the read of
+    memory that nothing wrote.
+    """
+    case = _Case(mismatches[0] if mismatches else None, mutated, workload, before, fault)
+    return _SENTENCES[reason](case)
+
+
+def where(mismatch: Mismatch) -> str:
+    """`y[3, 4] = 1.5 instead of 2.5`, and how many and which elements are wrong."""
+    index = ", ".join(str(place) for place in mismatch.first or ())
+    return (
+        f"{mismatch.wrong} of {mismatch.total} elements of {mismatch.output} are wrong ({mismatch.pattern}); "
+        f"first {mismatch.output}[{index}] = {_number(mismatch.got)} instead of {_number(mismatch.expected)}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "nothing (never written)" if value is None else f"{value:.8g}"
+
+
+def _place(fault: Fault | None) -> str:
+    return fault.message if fault is not None else "memory that nothing wrote was read"
+
+
+def _values(case: _Case) -> str:
+    assert case.mismatch is not None
+    return f"on workload {case.workload}, {where(case.mismatch)}"
+
+
+def _unwritten(case: _Case) -> str:
+    assert case.mismatch is not None
+    found = case.mismatch
+    return (
+        f"on workload {case.workload}, {found.unwritten} of {found.total} elements of {found.output} "
+        f"are never written ({found.pattern})"
+    )
+
+
+def _precision(case: _Case) -> str:
+    return f"the arithmetic is less precise than the task asks for: {_values(case)}"
+
+
+def _nonfinite(case: _Case) -> str:
+    return f"NaN or infinity is not as in the reference: {_values(case)}"
+
+
+def _state(case: _Case) -> str:
+    return (
+        f"right in the first {case.before} launches, wrong in the next, right again after a reload: "
+        f"the kernel keeps state in module variables from launch to launch; {_values(case)}"
+    )
+
+
+def _replay(case: _Case) -> str:
+    return (
+        "right over fresh memory, wrong where the output still held the answer to other inputs: the kernel "
+        f"skips work that it takes for done; {_values(case)}"
+    )
+
+
+def _residue(case: _Case) -> str:
+    return (
+        f"the answer depends on memory or registers that nothing wrote: {_place(case.fault)}; {_values(case)}"
+    )
+
+
+def _input_mutated(case: _Case) -> str:
+    names = ", ".join(case.mutated)
+    return (
+        f"the kernel overwrote its input {names} on workload {case.workload}; inputs must come back unchanged"
+    )
+
+
+_SENTENCES: dict[str, Callable[[_Case], str]] = {
+    "values": _values,
+    "unwritten": _unwritten,
+    "precision": _precision,
+    "nonfinite": _nonfinite,
+    "state": _state,
+    "replay": _replay,
+    "residue": _residue,
+    "input_mutated": _input_mutated,
+}

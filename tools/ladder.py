@@ -1,0 +1,318 @@
+"""The ladder: from a candidate's text to an `Evaluation`, one tool after the other.
+
+Invariants
+- Each stage is a function of (job, evaluation so far) alone, importable and picklable: it may run in any
+  process.
+- The first failure ends the climb: `stopped_at` is set, and its verdict is the answer.
+- Until a stage has said otherwise a verdict is below `correct`.
+- An `InfraError` passes through: it is not an answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from sandbox.ptx.lint import lint
+from tasks.registry import LoadedTask, load_task
+
+from sandbox.device import Device, Program
+from sandbox.emulator.device import EmulatorDevice
+from sandbox.ptx.binding import TensorInfo, bind
+from sandbox.ptx.candidate import Candidate, read_candidate
+from sandbox.ptx.lexer import PtxSyntaxError
+from sandbox.ptx.nodes import Module
+from sandbox.ptx.parser import parse_module
+from sandbox.ptx.plan import PlanError
+from tasks.errors import CannotJudge, InputError, LaunchRefused
+from tasks.schema import TargetRule
+from tools import check as checking
+from tools import inspect as inspecting
+from tools import measure as measuring
+from tools import prove as proving
+from tools.assemble import AssembleResult
+from tools.assemble import assemble as assemble_text
+from tools.evaluation import Diagnostic, Evaluation, Stage, Verdict, Warning_
+from tools.problem import named_workloads
+
+PLAN_HINT = "Put the launch plan in leading `//!` lines; entry names and `args` must be those of the PTX."
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One candidate to judge.
+
+    text None: there was none, for `reason`. require: families asked for besides the task's own. seed:
+    secret, for the
+    inputs. device: `emulator`.
+    """
+
+    task: str
+    arch: str
+    text: str | None
+    reason: str = ""
+    require: tuple[str, ...] = ()
+    seed: int = 0
+    device: str = "emulator"
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The evaluation after a stage, and files worth keeping: name → contents."""
+
+    evaluation: Evaluation
+    blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+StageFunction = Callable[[Job, Evaluation | None], StageResult]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What our own reader made of a text: a candidate, its module, or why not."""
+
+    candidate: Candidate | None
+    module: Module | None
+    plan_error: PlanError | None
+    syntax_error: PtxSyntaxError | None
+
+
+def assemble(job: Job, evaluation: Evaluation | None = None) -> StageResult:
+    """Read the plan, assemble with ptxas, and check that plan and module fit. Starts an evaluation."""
+    started = time.monotonic()
+    task = load_task(job.task)
+    if job.text is None:
+        return StageResult(_blank(job, task, Verdict.NO_CANDIDATE, f"no candidate: {job.reason}"))
+    read = _read(job.text)
+    result = _assembled(job.text, job.arch)
+    if result.assembly.ok and read.syntax_error is not None:
+        raise CannotJudge(
+            f"ptxas accepts this PTX, our own reader does not: {read.syntax_error}; please report the kernel"
+        )
+    error = read.plan_error or _misfit(read, task)
+    diagnostics = result.diagnostics
+    if error is not None:
+        diagnostics = (_plan_diagnostic(job.text, error), *diagnostics)
+        made = _blank(job, task, Verdict.BAD_PLAN, f"the launch plan cannot be used: {error}")
+    elif not result.assembly.ok:
+        first = next((each for each in diagnostics if each.severity == "error"), None)
+        made = _blank(job, task, Verdict.ASSEMBLE_ERROR, _assembler_says(first))
+    else:
+        made = _blank(job, task, Verdict.LOAD_ERROR, "assembled, not yet run", stopped=False)
+    blobs = {"candidate.ptx": _bytes(job.text), "ptxas.log": result.log.encode()}
+    if result.cubin is not None:
+        blobs["cubin"] = result.cubin
+    made = made.model_copy(
+        update={"diagnostics": diagnostics, "assembly": result.assembly, "warnings": result.warnings}
+    )
+    return StageResult(_clocked(made, Stage.ASSEMBLE, started), blobs)
+
+
+def inspect(job: Job, evaluation: Evaluation | None) -> StageResult:
+    """Find the target families in the PTX and in the machine code, and what a reader must be warned of."""
+    started = time.monotonic()
+    sofar, candidate, module = _climbing(job, evaluation)
+    rule = _rule(load_task(job.task), job.arch)
+    required = tuple(dict.fromkeys((*rule.all, *rule.any, *job.require)))
+    cubin = _assembled(candidate.text, job.arch).cubin
+    found = inspecting.inspect(module, candidate.plan, cubin, job.arch, required)
+    warnings = _merged(sofar.warnings, found.warnings, _linted(module))
+    made = sofar.model_copy(update={"targets": found.targets, "warnings": warnings})
+    return StageResult(_clocked(made, Stage.INSPECT, started))
+
+
+def check(job: Job, evaluation: Evaluation | None) -> StageResult:
+    """Run every workload and compare. Raises InfraError when the device cannot tell."""
+    started = time.monotonic()
+    sofar, candidate, module = _climbing(job, evaluation)
+    result = checking.check(_program(job, candidate, module), load_task(job.task), _device(job), job.seed)
+    made = sofar.model_copy(
+        update={
+            "verdict": result.verdict,
+            "stopped_at": None if result.verdict is Verdict.CORRECT else Stage.CHECK,
+            "summary": result.summary,
+            "numerics": result.numerics,
+            "fault": result.fault,
+            "warnings": _merged(sofar.warnings, result.warnings),
+            "stdout": result.stdout,
+        }
+    )
+    return StageResult(_clocked(made, Stage.CHECK, started))
+
+
+def prove(job: Job, evaluation: Evaluation | None) -> StageResult:
+    """Count what ran, and decide whether the targets are met."""
+    started = time.monotonic()
+    sofar, candidate, module = _climbing(job, evaluation)
+    task = load_task(job.task)
+    workload, counts = checking.count(_program(job, candidate, module), task, _device(job), job.seed)
+    targets = proving.prove(sofar.targets, module, counts, task.task.work, task.bind(workload))
+    rule = _rule(task, job.arch)
+    reached = sofar.verdict is Verdict.CORRECT and proving.met(rule, job.require, targets)
+    wanted = [target for target in targets if target.required]
+    summary = sofar.summary
+    if wanted and reached:
+        summary += "; targets met: " + ", ".join(each.family for each in wanted if each.met)
+    elif wanted:
+        summary += "; targets not met: " + "; ".join(
+            each.note or each.family for each in wanted if not each.met
+        )
+    made = sofar.model_copy(update={"targets": targets, "targets_met": reached, "summary": summary})
+    return StageResult(_clocked(made, Stage.PROVE, started))
+
+
+def measure(job: Job, evaluation: Evaluation | None) -> StageResult:
+    """Time it, where the device can."""
+    started = time.monotonic()
+    sofar, _, _ = _climbing(job, evaluation)
+    return StageResult(_clocked(measuring.measure(sofar), Stage.MEASURE, started))
+
+
+STAGES: tuple[tuple[Stage, StageFunction], ...] = (
+    (Stage.ASSEMBLE, assemble),
+    (Stage.INSPECT, inspect),
+    (Stage.CHECK, check),
+    (Stage.PROVE, prove),
+    (Stage.MEASURE, measure),
+)
+"""All tools, in order."""
+
+
+def evaluate(job: Job) -> StageResult:
+    """Climb until a stage stops. Raises InfraError when the candidate cannot be judged, InputError for a bad
+    task.
+    """
+    evaluation: Evaluation | None = None
+    blobs: dict[str, bytes] = {}
+    for _, stage in STAGES:
+        result = stage(job, evaluation)
+        evaluation = result.evaluation
+        blobs |= result.blobs
+        if evaluation.stopped_at is not None:
+            break
+    assert evaluation is not None
+    return StageResult(evaluation, blobs)
+
+
+@lru_cache(maxsize=16)
+def _read(text: str) -> _Read:
+    try:
+        candidate = read_candidate(text)
+    except PlanError as error:
+        return _Read(None, None, error, None)
+    try:
+        return _Read(candidate, parse_module(candidate.ptx, candidate.ptx_first_line), None, None)
+    except PtxSyntaxError as error:
+        return _Read(candidate, None, None, error)
+
+
+@lru_cache(maxsize=16)
+def _assembled(text: str, arch: str) -> AssembleResult:
+    candidate = _read(text).candidate
+    if candidate is None:
+        return assemble_text(text, arch)
+    return assemble_text(candidate.ptx, arch, first_line=candidate.ptx_first_line)
+
+
+def _misfit(read: _Read, task: LoadedTask) -> PlanError | None:
+    """The first reason why the plan does not fit the module on some workload; None when it fits or cannot be
+    told.
+    """
+    if read.candidate is None or read.module is None:
+        return None
+    tensors = {**task.task.inputs, **task.task.outputs}
+    for workload, _ in named_workloads(task, checking.ROLES):
+        axes = task.bind(workload)
+        shapes = task.shapes(axes)
+        infos = {name: TensorInfo(str(each.dtype), shapes[name]) for name, each in tensors.items()}
+        try:
+            bind(read.candidate.plan, read.module, axes=axes, tensors=infos)
+        except PlanError as error:
+            return error
+        except LaunchRefused:
+            return None  # told by the device, as a launch error
+    return None
+
+
+def _climbing(job: Job, evaluation: Evaluation | None) -> tuple[Evaluation, Candidate, Module]:
+    """What a later stage starts from; InputError when an earlier one stopped or never ran."""
+    read = _read(job.text) if job.text is not None else None
+    if evaluation is None or evaluation.stopped_at is not None or read is None:
+        raise InputError("a stage of the ladder was called for a candidate that an earlier stage stopped")
+    if read.candidate is None or read.module is None:
+        raise InputError("a stage of the ladder was called for a candidate that could not be read")
+    return evaluation, read.candidate, read.module
+
+
+def _device(job: Job) -> Device:
+    make = DEVICES.get(job.device)
+    if make is None:
+        raise InputError(f"device {job.device!r} is not known; use one of: {', '.join(DEVICES)}")
+    return make(job.arch)
+
+
+DEVICES: dict[str, Callable[[str], Device]] = {"emulator": EmulatorDevice}
+"""Name → how to make it, given the architecture."""
+
+
+def _program(job: Job, candidate: Candidate, module: Module) -> Program:
+    cubin = _assembled(candidate.text, job.arch).cubin
+    return Program(module, candidate.plan, candidate.text, job.arch, cubin)
+
+
+def _rule(task: LoadedTask, arch: str) -> TargetRule:
+    return task.targets_for(arch)
+
+
+def _linted(module: Module) -> tuple[Warning_, ...]:
+    return tuple(Warning_(kind=each.kind, message=each.message, line=each.line) for each in lint(module))
+
+
+def _merged(*groups: tuple[Warning_, ...]) -> tuple[Warning_, ...]:
+    """All warnings, each kind and line once."""
+    seen: dict[tuple[str, int | None], Warning_] = {}
+    for group in groups:
+        for warning in group:
+            seen.setdefault((warning.kind, warning.line), warning)
+    return tuple(seen.values())
+
+
+def _blank(job: Job, task: LoadedTask, verdict: Verdict, summary: str, *, stopped: bool = True) -> Evaluation:
+    return Evaluation(
+        task=task.task.name,
+        task_digest=task.digest,
+        arch=job.arch,
+        candidate=None if job.text is None else hashlib.sha256(_bytes(job.text)).hexdigest(),
+        device=job.device,
+        verdict=verdict,
+        stopped_at=Stage.ASSEMBLE if stopped else None,
+        summary=summary,
+    )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _plan_diagnostic(text: str, error: PlanError) -> Diagnostic:
+    lines = text.split("\n")
+    line = error.line
+    source = lines[line - 1].strip()[:400] if line is not None and 0 < line <= len(lines) else None
+    return Diagnostic(
+        severity="error", kind="bad_plan", message=str(error), line=line, source=source, hint=PLAN_HINT
+    )
+
+
+def _assembler_says(first: Diagnostic | None) -> str:
+    if first is None:
+        return "ptxas refuses the PTX"
+    at = f"line {first.line}: " if first.line is not None else ""
+    return f"ptxas refuses the PTX: {at}{first.message}"
+
+
+def _clocked(evaluation: Evaluation, stage: Stage, started: float) -> Evaluation:
+    seconds = evaluation.seconds.model_copy(update={stage.value: time.monotonic() - started})
+    return evaluation.model_copy(update={"seconds": seconds})
