@@ -225,7 +225,7 @@ def discard(decoder: Decoder, instruction: Instruction, op: Op) -> None:
     site = op.site
 
     def run(lanes: Lanes) -> None:
-        arena = lanes.wave.machine.arena
+        arena, poison = lanes.wave.machine.arena, lanes.wave.machine.limits.poison
         for piece in resolve(space, lanes, where(lanes), size, site, write=True):
             if piece.space != "global" or piece.store.written is None:
                 continue
@@ -236,6 +236,7 @@ def discard(decoder: Decoder, instruction: Instruction, op: Op) -> None:
                     arena.written_of(region)[:] = 1
                     region.defined = False
                 piece.store.written[start : start + size] = 0
+                piece.store.data[start : start + size] = poison
         lanes.wave.machine.changed()
 
     op.run = run
