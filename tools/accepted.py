@@ -1,9 +1,11 @@
 """What the assembler accepts without a word, though a reader should know of it.
 
-Contract: `accepted(source, resources, said)` takes a module that assembled and what the assembler said of it, and gives both together, none of them
-an error: "warning" for what will likely go wrong or cost time, "info" for what merely is so. Each class appears once. A rule speaks only where it is sure, or says how
-sure it is; it never changes a verdict. Rules are rows of `RULES`, over the parsed module; where our parser cannot read what ptxas could, the
-rules over the module are silent and those over the text and the resources still speak.
+Contract: `accepted(source, resources, said)` takes a module that assembled and what the assembler said of
+it, and gives both together, none of them an error: "warning" for what will likely go wrong or cost time,
+"info" for what merely is so. Each class appears once. A rule speaks only where it is sure, or says how sure
+it is; it never changes a verdict. Rules are rows of `RULES`, over the parsed module; where our parser
+cannot read what ptxas could, the rules over the module are silent and those over the text and the resources
+still speak.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from sandbox.ptx.nodes import (
 )
 from tasks.errors import CandidateError
 from tools import initialised, wgmma_order
+from tools.causes import Severity
 from tools.evaluation import Diagnostic, Resources
 from tools.source import Source
 
@@ -47,7 +50,9 @@ Rule = Callable[[Module], Iterable[Note]]
 def accepted(
     source: Source, resources: tuple[Resources, ...], said: tuple[Diagnostic, ...] = ()
 ) -> tuple[Diagnostic, ...]:
-    """All diagnostics of an accepted module: `said` (by the assembler) first, then ours in the order of `RULES`."""
+    """All diagnostics of an accepted module: `said` (by the assembler) first, then ours in the order of
+    `RULES`.
+    """
     from sandbox.ptx.parser import parse_module
 
     found = [*said, *_of_text(source), *_of_resources(resources)]
@@ -103,20 +108,31 @@ def _of_resources(resources: tuple[Resources, ...]) -> Iterator[Diagnostic]:
     for used in resources:
         if used.spill_stores or used.spill_loads:
             yield Diagnostic(
-                severity="warning", kind="spill",
-                message=f"{used.entry} spills: {used.spill_stores} bytes stored, {used.spill_loads} bytes loaded, with {used.registers} registers",
-                hint="Registers did not suffice and values go through memory. Keep fewer values live, use a smaller tile, or raise the limit (.maxnreg, .maxntid, .minnctapersm).",
-            )  # fmt: skip
+                severity="warning",
+                kind="spill",
+                message=f"{used.entry} spills: {used.spill_stores} bytes stored, "
+                f"{used.spill_loads} bytes loaded, with {used.registers} registers",
+                hint="Registers did not suffice and values go through memory. Keep fewer "
+                "values live, use a smaller tile, or raise the limit (.maxnreg, "
+                ".maxntid, .minnctapersm).",
+            )
         elif used.stack:
             yield Diagnostic(
-                severity="warning", kind="local_memory", message=f"{used.entry} keeps {used.stack} bytes a thread in local memory",
-                hint="A .local array, or one indexed by a value not known when assembling, lives in slow memory. Unroll so that every index is constant, or use shared memory.",
-            )  # fmt: skip
+                severity="warning",
+                kind="local_memory",
+                message=f"{used.entry} keeps {used.stack} bytes a thread in local memory",
+                hint="A .local array, or one indexed by a value not known when assembling, "
+                "lives in slow memory. Unroll so that every index is constant, or use "
+                "shared memory.",
+            )
         if used.shared > PORTABLE_SHARED:
             yield Diagnostic(
-                severity="info", kind="large_static_shared", message=f"{used.entry} declares {used.shared} bytes of static shared memory",
-                hint="More than 48 KiB static is accepted by ptxas 13 only. `.extern .shared` with dynamic_smem in the plan works with every version.",
-            )  # fmt: skip
+                severity="info",
+                kind="large_static_shared",
+                message=f"{used.entry} declares {used.shared} bytes of static shared memory",
+                hint="More than 48 KiB static is accepted by ptxas 13 only. `.extern .shared` "
+                "with dynamic_smem in the plan works with every version.",
+            )
 
 
 def statements(function: Function) -> Iterator[Statement]:
@@ -216,10 +232,11 @@ def _misaligned(module: Module) -> Iterator[Note]:
             ):
                 yield Note(
                     f"{instruction.name} touches {size} bytes at offset {operand.offset}",
-                    f"Vector accesses must lie on a multiple of their size: {operand.offset} is no multiple of {size}, so with an aligned base register this faults. "
+                    f"Vector accesses must lie on a multiple of their size: {operand.offset} "
+                    f"is no multiple of {size}, so with an aligned base register this faults. "
                     "Use a narrower access or another offset.",
                     instruction.span.line,
-                )  # fmt: skip
+                )
 
 
 def _endless(module: Module) -> Iterator[Note]:
@@ -239,8 +256,13 @@ def _endless(module: Module) -> Iterator[Note]:
             if start < index and not any(
                 isinstance(one, Instruction) and one.opcode in leaves for one in inside
             ):
-                yield Note(f"the loop from line {body[start].span.line} to line {statement.span.line} has no way out",
-                           "Nothing in it branches away or returns: the kernel hangs. Guard the jump with a predicate that becomes false.", statement.span.line)  # fmt: skip
+                yield Note(
+                    f"the loop from line {body[start].span.line} to line "
+                    f"{statement.span.line} has no way out",
+                    "Nothing in it branches away or returns: the kernel hangs. Guard the "
+                    "jump with a predicate that becomes false.",
+                    statement.span.line,
+                )
 
 
 def _decimal(module: Module) -> Iterator[Note]:
@@ -250,7 +272,8 @@ def _decimal(module: Module) -> Iterator[Note]:
         ):
             yield Note(
                 "a decimal literal is used as .f32",
-                "It is taken as a double and rounded to .f32, which is right. Exact bits are written 0f3F800000.",
+                "It is taken as a double and rounded to .f32, which is right. Exact bits "
+                "are written 0f3F800000.",
                 instruction.span.line,
             )
 
@@ -270,7 +293,8 @@ def _extern_function(module: Module) -> Iterator[Note]:
         if "extern" in function.linkage and function.body is None:
             yield Note(
                 f"{function.name} is declared extern",
-                f"The driver supplies `{function.name}` at run time, if it is vprintf, malloc, free or __assertfail; nothing else is linked.",
+                f"The driver supplies `{function.name}` at run time, if it is vprintf, "
+                "malloc, free or __assertfail; nothing else is linked.",
                 function.span.line,
             )
 
@@ -280,7 +304,8 @@ def _setmaxnreg(module: Module) -> Iterator[Note]:
         if instruction.opcode == "setmaxnreg":
             yield Note(
                 "setmaxnreg is kept",
-                "The launch bounds let ptxas know the register count at entry, so it takes effect. Leave them as they are.",
+                "The launch bounds let ptxas know the register count at entry, so it "
+                "takes effect. Leave them as they are.",
                 instruction.span.line,
             )
 
@@ -290,7 +315,8 @@ def _unset(module: Module) -> Iterator[Note]:
         for name, line in initialised.never_written(function, body):
             yield Note(
                 f"register {name} is read in {function.name}, but nothing writes it",
-                f"Its value is whatever was left there. Write `{name}` first, or use the register that was meant.",
+                f"Its value is whatever was left there. Write `{name}` first, or use the "
+                "register that was meant.",
                 line,
             )
 
@@ -305,7 +331,7 @@ def _wgmma(kind: str) -> Rule:
     return rule
 
 
-RULES = (
+RULES: tuple[tuple[str, Severity, Rule], ...] = (
     ("no_kernel", "warning", _no_kernel),
     ("no_entry", "warning", _no_entry),
     ("infinite_loop", "warning", _endless),
@@ -321,7 +347,7 @@ RULES = (
     ("setmaxnreg_kept", "info", _setmaxnreg),
     ("decimal_literal", "info", _decimal),
     ("uninitialised_register", "warning", _unset),
-)  # fmt: skip
+)
 """Class, severity, rule; the surest and gravest first."""
 
 EXPLAINS: Mapping[str, str] = {

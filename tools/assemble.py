@@ -1,11 +1,15 @@
 """PTX to cubin, by ptxas in a bounded child, with what it said as records.
 
 Contract
-- `assemble` never runs ptxas on a text that would make it eat the machine: size, register ranges and array extents are looked at first.
-- The assembler sees the candidate whole, so its line numbers are the candidate's; plan lines (`//!`) are emptied, not removed.
-- What the text causes is a diagnostic: also a timeout, too much memory, a crash. A missing ptxas is `ToolMissing`; one that cannot run, or
-  that something outside killed, is `InfraError`; an architecture ptxas does not know is `InputError`.
-- The answer is a function of (text, arch, flags, ptxas version) and is cached under them; timeouts, crashes and the like are not kept.
+- `assemble` never runs ptxas on a text that would make it eat the machine: size, register ranges and array
+  extents are looked at first.
+- The assembler sees the candidate whole, so its line numbers are the candidate's; plan lines (`//!`) are
+  emptied, not removed.
+- What the text causes is a diagnostic: also a timeout, too much memory, a crash. A missing ptxas is
+  `ToolMissing`; one that cannot run, or that something outside killed, is `InfraError`; an architecture
+  ptxas does not know is `InputError`.
+- The answer is a function of (text, arch, flags, ptxas version) and is cached under them; timeouts, crashes
+  and the like are not kept.
 """
 
 from __future__ import annotations
@@ -64,7 +68,9 @@ class _Answer:
 def assemble(
     text: str, arch: str, *, first_line: int = 1, tool: Tool | None = None, limits: ChildLimits | None = None
 ) -> AssembleResult:
-    """Assemble `text` for exactly `arch`; `first_line` is the line of the candidate file at which `text` begins."""
+    """Assemble `text` for exactly `arch`; `first_line` is the line of the candidate file at which `text`
+    begins.
+    """
     if not _ARCH.fullmatch(arch):
         raise InputError(f"An architecture such as sm_90a was expected, {arch[:40]!r} was given.")
     tool = tool or find_ptxas()
@@ -88,7 +94,10 @@ def assemble(
 
 
 def explain(log: str, source: Source, *, ok: bool) -> tuple[Diagnostic, ...]:
-    """Diagnostics of a text from what an assembler of any version printed about it; for an accepted one (`ok`) also from its own reading."""
+    """Diagnostics of a text from what an assembler of any version printed about it.
+
+    For an accepted one (`ok`) also from our own reading of it (`tools.accepted`).
+    """
     said = diagnose(log, source)
     return accepted(source, read_resources(log), said) if ok else said
 
@@ -148,7 +157,9 @@ def _ask(text: str, arch: str, tool: Tool, limits: ChildLimits) -> _Answer:
 
 
 def _trouble_of(result: ChildResult, log: str, tool: Tool) -> str:
-    """'' when ptxas ended on its own terms, else the class of what happened; raises `InfraError` when it is not the text's doing."""
+    """'' when ptxas ended on its own terms, else the class of what happened; raises `InfraError` when it is
+    not the text's doing.
+    """
     if result.timed_out:
         return "assembler_timeout"
     said = any(
@@ -158,7 +169,8 @@ def _trouble_of(result: ChildResult, log: str, tool: Tool) -> str:
         return "assembler_memory"
     if result.code == -signal.SIGKILL:
         raise InfraError(
-            f"Something outside killed {tool.path}; the machine may be out of memory. Try again with fewer at once."
+            f"Something outside killed {tool.path}; the machine may be out of memory. "
+            "Try again with fewer at once."
         )
     if result.code == -signal.SIGXFSZ:
         return "assembler_memory"
@@ -172,7 +184,8 @@ def _trouble_of(result: ChildResult, log: str, tool: Tool) -> str:
 _TROUBLES: dict[str, tuple[str, str]] = {
     "assembler_timeout": (
         "ptxas did not finish within {seconds:g} s",
-        "Assembling takes too long: the module has too many instructions, live registers or branches. Use loops instead of unrolled "
+        "Assembling takes too long: the module has too many instructions, live "
+        "registers or branches. Use loops instead of unrolled "
         "text, fewer live registers, and direct branches.",
     ),
     "assembler_memory": (
@@ -181,7 +194,8 @@ _TROUBLES: dict[str, tuple[str, str]] = {
     ),
     "assembler_crash": (
         "ptxas ended by itself with code {code}",
-        "The assembler failed on this text without naming a line. Write the module more simply, and change the part written last.",
+        "The assembler failed on this text without naming a line. Write the "
+        "module more simply, and change the part written last.",
     ),
 }
 

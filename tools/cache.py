@@ -1,9 +1,11 @@
 """A small on-disk cache of what external programs answered, by content.
 
-Contract: a key is a sha256 over everything the answer depends on (the program's version too). An entry carries its own digest: one that is
-torn, corrupt or unreadable is a miss and is removed. Writing is atomic (a private file, then rename), so any number of processes may share the
-folder; a folder that cannot be written is no error, only no cache. The folder is bounded: the oldest entries go when it grows past `LIMIT_BYTES`.
-`PTXMEND_CACHE` names the folder (default `~/.cache/ptxmend`); set but empty, it turns the cache off.
+Contract: a key is a sha256 over everything the answer depends on (the program's version too). An entry
+carries its own digest: one that is torn, corrupt or unreadable is a miss and is removed. Writing is atomic
+(a private file, then rename), so any number of processes may share the folder; a folder that cannot be
+written is no error, only no cache. The folder is bounded: the oldest entries go when it grows past
+`LIMIT_BYTES`. `PTXMEND_CACHE` names the folder (default `~/.cache/ptxmend`); set but empty, it turns the
+cache off.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """One external program, run once within limits.
 
-Contract: the program gets an argument list, a private folder as its working directory, an almost empty environment and its own
-session; wall time, address space, CPU time and the size of any file it writes are bounded; whatever way it ends, its whole process group
-is gone when `run_limited` returns. Its output goes to files (so a flood cannot block it) of which only the first part is read.
+Contract: the program gets an argument list, a private folder as its working directory, an almost empty
+environment and its own session; wall time, address space, CPU time and the size of any file it writes are
+bounded; whatever way it ends, its whole process group is gone when `run_limited` returns. Its output goes
+to files (so a flood cannot block it) of which only the first part is read.
 
-The limits are set on the child's pid from outside (`resource.prlimit`): running Python between fork and exec is unsafe when other threads
-hold locks, and a launcher process would double the cost of a 20 ms assembly. The child runs free for well under a millisecond.
+The limits are set on the child's pid from outside (`resource.prlimit`): running Python between fork and
+exec is unsafe when other threads hold locks, and a launcher process would double the cost of a 20 ms
+assembly. The child runs free for well under a millisecond.
 """
 
 from __future__ import annotations

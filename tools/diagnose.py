@@ -1,8 +1,9 @@
 """From what ptxas printed to diagnostics: parsed, classed, each cause once, the root first.
 
-Contract: `diagnose(log, source)` is a pure function of its arguments. Lines are those of `source` (plus `offset`); consequences of a cause
-on the same line are dropped, and messages of one cause are merged into one diagnostic that names the other lines.
-Errors come before warnings, warnings before advice. Verbose statistics are no diagnostics: `read_resources` reads those.
+Contract: `diagnose(log, source)` is a pure function of its arguments. Lines are those of `source` (plus
+`offset`); consequences of a cause on the same line are dropped, and messages of one cause are merged into
+one diagnostic that names the other lines. Errors come before warnings, warnings before advice. Verbose
+statistics are no diagnostics: `read_resources` reads those.
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from tools.causes import Cause, find_cause
+from tools.causes import Cause, Severity, find_cause
 from tools.evaluation import Diagnostic, Resources
 from tools.source import Source
-
-Severity = Literal["error", "warning", "info"]
 
 _MESSAGE = re.compile(
     r"ptxas\s+(?:\S+, line (?P<line>\d+);\s*)?(?P<severity>error|fatal|warning|info)\s*: (?P<text>.*)"
@@ -24,9 +22,18 @@ _MESSAGE = re.compile(
 _CODE = re.compile(r"\(C\d+\)\s*")
 _LINE_IN_TEXT = re.compile(r"\bon line '?(\d+)|\b(?:around|in) line (\d+)")
 _NOISE = re.compile(
-    r"Ptx assembly aborted.*|\d+ bytes gmem.*|Compiling entry function .*|Function properties for .*|Used \d+ .*|Compile time = .*"
-    r"|Overriding .*|.*bytes stack frame.*|Registers are spilled to local memory in function .*|Local memory used for function .*"
+    r"Ptx assembly aborted.*|\d+ bytes gmem.*|Compiling entry function "
+    r".*|Function properties for .*|Used \d+ .*|Compile time = .*"
+    r"|Overriding .*|.*bytes stack frame.*|Registers are spilled to local "
+    r"memory in function .*|Local memory used for function .*"
 )
+SEVERITIES: Mapping[str, Severity] = {
+    "error": "error",
+    "fatal": "error",
+    "warning": "warning",
+    "info": "info",
+}
+"""The assembler's word → ours."""
 _ORDER: Mapping[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _SHOWN_LINES = 8
 
@@ -66,9 +73,9 @@ def _read(text: str, source: Source) -> _Finding | None:
     if line is None and (inner := _LINE_IN_TEXT.search(message)):
         line = int(inner[1] or inner[2])
     cause, match = find_cause(_CODE.sub("", found["text"]))
-    severity: Severity = "error" if found["severity"] == "fatal" else found["severity"]  # type: ignore[assignment]
+    severity = SEVERITIES[found["severity"]]
     if cause.severity is not None:
-        severity = cause.severity  # type: ignore[assignment]
+        severity = cause.severity
     refined = cause.refine(match, source, line) if cause.refine is not None else None
     groups = {name: value or "" for name, value in match.groupdict().items()}
     key = tuple(groups[name] for name in (cause.key if cause.key is not None else groups))
@@ -111,7 +118,10 @@ def _merge(group: list[_Finding], source: Source, offset: int) -> Diagnostic:
     hint = first.hint
     if others:
         shown = ", ".join(str(number) for number in others[:_SHOWN_LINES])
-        hint += f" The same cause is reported on {len(others)} more line(s): {shown}{' …' if len(others) > _SHOWN_LINES else ''}."
+        hint += (
+            f" The same cause is reported on {len(others)} more line(s): "
+            f"{shown}{' …' if len(others) > _SHOWN_LINES else ''}."
+        )
     return Diagnostic(
         severity=first.severity,
         kind=first.kind,

@@ -1,8 +1,9 @@
 """Registers that are read though nothing in the function can have written them.
 
-Contract: certain, not complete. A register counts as written when it stands anywhere an instruction could write (the first operand of
-everything but stores, branches and the like, and the results of a call), in whatever order; so what is named here was surely never written.
-Registers read before their only write on some path are the business of whoever runs the code.
+Contract: certain, not complete. A register counts as written when it stands anywhere an instruction could
+write (the first operand of everything but stores, branches and the like, and the results of a call), in
+whatever order; so what is named here was surely never written. Registers read before their only write on
+some path are the business of whoever runs the code.
 """
 
 from __future__ import annotations
@@ -26,8 +27,32 @@ from sandbox.ptx.nodes import (
 )
 
 READERS = frozenset(
-    "st red bra brx ret exit trap bar barrier fence membar prefetch prefetchu discard applypriority stmatrix cp nanosleep setmaxnreg "
-    "griddepcontrol sust sured pmevent brkpt".split()
+    {
+        "st",
+        "red",
+        "bra",
+        "brx",
+        "ret",
+        "exit",
+        "trap",
+        "bar",
+        "barrier",
+        "fence",
+        "membar",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "applypriority",
+        "stmatrix",
+        "cp",
+        "nanosleep",
+        "setmaxnreg",
+        "griddepcontrol",
+        "sust",
+        "sured",
+        "pmevent",
+        "brkpt",
+    }
 )
 """Opcodes whose first operand is read, not written, or that have no register result."""
 

@@ -1,9 +1,12 @@
-"""What is refused before the assembler sees it: texts that would cost it gigabytes or minutes, and bytes that are no text.
+"""What is refused before the assembler sees it: texts that would cost it gigabytes or minutes, and bytes that
+are no text.
 
-Contract: `refuse_oversize` reads the text in linear time and gives the one diagnostic to refuse it with, or None. The scan is of the text; where
-it finds something, the parser is asked, when it can parse, so that a comment or a string never counts.
+Contract: `refuse_oversize` reads the text in linear time and gives the one diagnostic to refuse it with, or
+None. The scan is of the text; where it finds something, the parser is asked, when it can parse, so that a
+comment or a string never counts.
 
-Measured: `.reg .b32 %q<2000000000>` takes ptxas 15 GB and half a minute; initialised arrays go into the cubin byte for byte.
+Measured: `.reg .b32 %q<2000000000>` takes ptxas 15 GB and half a minute; initialised arrays go into the
+cubin byte for byte.
 """
 
 from __future__ import annotations
@@ -47,16 +50,22 @@ def refuse_oversize(source: Source) -> Diagnostic | None:
     if registers is not None and _confirmed(source, registers=True):
         total, line = registers
         return _refusal(
-            "too_large", f"register ranges declare {total} registers; at most {REGISTERS} are assembled",
-            "A thread has 255 registers. Declare as many names as the code uses.", line, source,
-        )  # fmt: skip
+            "too_large",
+            f"register ranges declare {total} registers; at most {REGISTERS} are assembled",
+            "A thread has 255 registers. Declare as many names as the code uses.",
+            line,
+            source,
+        )
     elements = _largest(source, _EXTENTS, ARRAY_BYTES)
     if elements is not None and _confirmed(source, registers=False):
         total, line = elements
         return _refusal(
-            "too_large", f"arrays declare {total} elements; at most {ARRAY_BYTES} bytes are assembled",
-            "Ask for large buffers as scratch in the launch plan; shared memory is at most 227 KiB a block.", line, source,
-        )  # fmt: skip
+            "too_large",
+            f"arrays declare {total} elements; at most {ARRAY_BYTES} bytes are assembled",
+            "Ask for large buffers as scratch in the launch plan; shared memory is at most 227 KiB a block.",
+            line,
+            source,
+        )
     return None
 
 

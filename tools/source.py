@@ -1,7 +1,7 @@
 """What a refused text says at a line: for hints alone, since text that the assembler refuses may not parse.
 
-Contract: every look-up answers with something (an empty string or set when it finds nothing), and never raises on any text. Lines are
-split at `\\n` only, as the assembler counts them, and count from 1.
+Contract: every look-up answers with something (an empty string or set when it finds nothing), and never
+raises on any text. Lines are split at `\\n` only, as the assembler counts them, and count from 1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Source:
         return ""
 
     def dotted(self, number: int | None, opcode: str) -> str:
-        """The whole dotted name in which an opcode stands on a line: `wgmma.load.sync`; the opcode alone when not found."""
+        """The whole dotted name in which an opcode stands on a line: `wgmma.load.sync`; the opcode alone when
+        not found.
+        """
         found = re.search(rf"(?<![\w.%]){re.escape(opcode)}(?:\.[\w:]+)+", self.code(number))
         return found[0] if found else opcode
 
@@ -65,6 +67,10 @@ class Source:
                 start = index + 1
         last = body[start:].strip()
         return (*parts, last) if last else tuple(parts)
+
+    def registers_in(self, statement: str) -> tuple[str, ...]:
+        """The register-like names of a statement, each once, in order; without the opcode's parts."""
+        return tuple(dict.fromkeys(re.findall(r"%[A-Za-z_$][\w$]*", statement)))
 
     def register_type(self, name: str) -> str:
         """The type a register was declared with, without dot; '' when it is no declared register."""
@@ -124,7 +130,7 @@ class Source:
         return self.previous_code(len(self.lines) + 1)[1]
 
     def non_ascii(self, line: int | None = None) -> str:
-        """A sentence naming the first non-ASCII character from `line` on (or of all); '' when there is none."""
+        """A sentence naming the first non-ASCII character, from `line` on if given; '' when there is none."""
         offset = 0
         for number, text in enumerate(self.lines, start=1):
             if not text.isascii() and (line is None or number >= line):
@@ -132,8 +138,10 @@ class Source:
                 byte = offset + len(text[:column].encode("utf-8", "surrogateescape"))
                 character = text[column]
                 return (
-                    f"{character!a} (U+{ord(character):04X}) stands in line {number}, column {column + 1}, byte {byte}: "
-                    "PTX is ASCII, and ptxas before 13.5 refuses others even in a comment. Write a plain ASCII character."
+                    f"{character!a} (U+{ord(character):04X}) stands in line {number}, column "
+                    f"{column + 1}, byte {byte}: "
+                    "PTX is ASCII, and ptxas before 13.5 refuses others even in a comment. "
+                    "Write a plain ASCII character."
                 )
             offset += len(text.encode("utf-8", "surrogateescape")) + 1
         return ""

@@ -1,6 +1,7 @@
 """Why a text does not parse, beyond the token at which the assembler stopped.
 
-Contract: each function gives (class, hint) and never fails; the hint quotes the line to mend, which for a missing `;` is the one before.
+Contract: each function gives (class, hint) and never fails; the hint quotes the line to mend, which for a
+missing `;` is the one before.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def explain_parse_error(near: str, source: Source, line: int | None) -> tuple[st
     if near in WORDS_OF_C or re.match(r"(?:for|if|while|int|float|else)\b", code):
         return (
             "not_ptx",
-            f"This is C, not PTX: `{code[:80]}`. Write it with setp, bra, labels and three-operand instructions.",
+            f"This is C, not PTX: `{code[:80]}`. Write it with setp, bra, labels and "
+            "three-operand instructions.",
         )
     if _ADJACENT.search(code) and near.startswith(("%", "[")):
         return "missing_comma", f"A comma is missing before `{near}`: `{code[:80]}`."
@@ -78,13 +80,15 @@ def explain_parse_error(near: str, source: Source, line: int | None) -> tuple[st
     if re.search(rf"\.(?:reg|shared|global|local|const|param)\s+{re.escape(near)}", code):
         return (
             "unknown_type",
-            f"`{near}` is no type of PTX. It has .b8 to .b128, .u8 to .u64, .s8 to .s64, .f16 to .f64 and .pred.",
+            f"`{near}` is no type of PTX. It has .b8 to .b128, .u8 to .u64, .s8 to "
+            ".s64, .f16 to .f64 and .pred.",
         )
     if near == "}" and source.balance() < 0:
         return "extra_brace", "There are more closing braces than opening ones. Remove one."
     return (
         "syntax_error",
-        f"The statement is not PTX from `{near[:40]}` on: `{code[:80]}`. Check commas, brackets and the end of the line before.",
+        f"The statement is not PTX from `{near[:40]}` on: `{code[:80]}`. Check "
+        "commas, brackets and the end of the line before.",
     )
 
 

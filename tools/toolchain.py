@@ -1,8 +1,9 @@
 """Where the assembler and the disassembler are, and which version they have.
 
-Contract: `find_ptxas` and `find_nvdisasm` look at an explicit path, then the environment (`PTXMEND_PTXAS`, `PTXMEND_NVDISASM`), then the
-wheel (`nvidia/cu13/bin`), then `PATH`. A path that is set but unusable is an error, never a reason to fall through to another tool: a
-run records which tool judged it. `--version` runs once per path and modification time.
+Contract: `find_ptxas` and `find_nvdisasm` look at an explicit path, then the environment (`PTXMEND_PTXAS`,
+`PTXMEND_NVDISASM`), then the wheel (`nvidia/cu13/bin`), then `PATH`. A path that is set but unusable is an
+error, never a reason to fall through to another tool: a run records which tool judged it. `--version` runs
+once per path and modification time.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def _find(program: _Program, explicit: Path | None) -> Tool:
     if on_path is not None:
         return _probe(program, Path(on_path), f"PATH has {on_path}")
     raise ToolMissing(
-        f"{program.name} was not found: {program.variable} is not set, the wheel {program.wheel} is not installed, "
-        f"and PATH has none. Install it with `pip install '{program.wheel}>=13.0,<14'`, or set {program.variable}."
+        f"{program.name} was not found: {program.variable} is not set, the wheel "
+        f"{program.wheel} is not installed, "
+        "and PATH has none. Install it with `pip install "
+        f"'{program.wheel}>=13.0,<14'`, or set {program.variable}."
     )
 
 
@@ -117,7 +120,8 @@ def _version(program: _Program, path: Path, stamp: int) -> str:
     found = _VERSION.search(done.stdout)
     if found is None:
         raise ToolMissing(
-            f"{path} --version was expected to name a version such as V13.5.37; it said {done.stdout[:200]!r} "
+            f"{path} --version was expected to name a version such as V13.5.37; it "
+            f"said {done.stdout[:200]!r} "
             f"and exited with {done.returncode}. {_remedy(program)}"
         )
     return found[1]

@@ -1,4 +1,4 @@
-"""Words that PTX knows, for naming the nearest one to a word it does not know. Data only; nothing is judged by these lists.
+"""Words that PTX knows, for naming the nearest one to a word it does not know. Nothing is judged by them.
 
 Source: PTX ISA 9, "Instruction Set" (opcodes) and the type, rounding and scope modifiers of its chapters.
 """
@@ -8,15 +8,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-OPCODES: frozenset[str] = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OPCODES: frozenset[str] = _words(
     """
-    abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra brev brkpt brx call clmad
-    clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard div dp2a dp4a elect ex2 exit fence fma fns getctarank
-    griddepcontrol isspacep istypep ld ldmatrix ldu lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mma mov movmatrix
-    mul mul24 multimem nanosleep neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set setmaxnreg
-    setp shf shfl shl shr sin slct sqrt st stackrestore stacksave stmatrix sub subc suld suq sured sust szext tanh tcgen05 tensormap
-    testp tex tld4 trap txq vote wgmma wmma xor
-    """.split()
+    abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra brev brkpt
+    brx call clmad clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard div dp2a
+    dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep istypep ld ldmatrix ldu lg2
+    lop3 mad mad24 madc mapa match max mbarrier membar min mma mov movmatrix mul mul24 multimem
+    nanosleep neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
+    setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore stacksave stmatrix sub subc suld suq
+    sured sust szext tanh tcgen05 tensormap testp tex tld4 trap txq vote wgmma wmma xor
+    """
 )
 
 SECOND_WORDS: dict[str, frozenset[str]] = {
@@ -55,15 +61,17 @@ SECOND_WORDS: dict[str, frozenset[str]] = {
 }
 """Opcode → the modifiers that must come first after it."""
 
-MODIFIERS: frozenset[str] = frozenset(
+MODIFIERS: frozenset[str] = _words(
     """
-    a16 a1 acq_rel acquire add aligned all and any approx arrive async b1 b128 b16 b32 b64 b8 bf16 bf16x2 bfly bulk bulk_group ca cas cg
-    cluster col commit_group const cs cta cv dec down e4m3 e5m2 eq exch expect_tx f16 f16x2 f32 f64 fence ftz full ge geu global gpu
-    gt gtu hi idx im2col inc init l1 le leu lo local lt ltu lu m16n8k16 m16n8k32 m16n8k4 m16n8k8 m8n8 max mbarrier min mma_async nan nc ne
-    neu noftz num or param popc pred proxy read red relaxed release rm rn rna rni rmi rp rpi rs row rz rzi s16 s32 s64 s8 sat sats
-    satfinite shared shared::cluster shared::cta sync sys tensor tf32 tile to trans try_wait u16 u32 u64 u8 uni up v2 v4 v8 volatile
-    wait wait_all wait_group wb weak wide wrap write wt x1 x2 x4 xor
-    """.split()
+    a16 a1 acq_rel acquire add aligned all and any approx arrive async b1 b128 b16 b32 b64 b8 bf16
+    bf16x2 bfly bulk bulk_group ca cas cg cluster col commit_group const cs cta cv dec down e4m3 e5m2 eq
+    exch expect_tx f16 f16x2 f32 f64 fence ftz full ge geu global gpu gt gtu hi idx im2col inc init l1
+    le leu lo local lt ltu lu m16n8k16 m16n8k32 m16n8k4 m16n8k8 m8n8 max mbarrier min mma_async nan nc
+    ne neu noftz num or param popc pred proxy read red relaxed release rm rn rna rni rmi rp rpi rs row
+    rz rzi s16 s32 s64 s8 sat sats satfinite shared shared::cluster shared::cta sync sys tensor tf32
+    tile to trans try_wait u16 u32 u64 u8 uni up v2 v4 v8 volatile wait wait_all wait_group wb weak wide
+    wrap write wt x1 x2 x4 xor
+    """
 )
 
 LOOKALIKES: dict[str, str] = {
@@ -101,11 +109,11 @@ LOOKALIKES: dict[str, str] = {
 }
 """Words of C, of SASS or of other assemblers → what PTX says instead."""
 
-WORDS_OF_C: frozenset[str] = frozenset(
+WORDS_OF_C: frozenset[str] = _words(
     """
-    = += -= ++ if else for while do int float double half unsigned char void return const auto struct include #include __global__
-    __device__ __shared__ asm volatile extern template using namespace
-    """.split()
+    = += -= ++ if else for while do int float double half unsigned char void return const auto struct
+    include #include __global__ __device__ __shared__ asm volatile extern template using namespace
+    """
 )
 """Tokens at which PTX text that is really C stops parsing."""
 
