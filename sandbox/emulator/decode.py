@@ -50,12 +50,28 @@ def nothing(lanes: Lanes) -> None:
     """An instruction without an effect the machine can show."""
 
 
+CLOCKS = frozenset({"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"})
+
+
+def flag_of(instruction: Instruction) -> str:
+    """`timer` for a read of a clock, `l2` for what steers the second-level cache beyond this access; else
+    ''.
+    """
+    if any(isinstance(operand, Name) and operand.text in CLOCKS for operand in instruction.operands):
+        return "timer"
+    mods = instruction.modifiers
+    steered = any(part.startswith("L2::evict") or part == "L2::cache_hint" for part in mods)
+    if steered or instruction.opcode in ("applypriority", "createpolicy", "discard"):
+        return "l2"
+    return "l2" if instruction.opcode == "prefetch" and "L2" in mods else ""
+
+
 class Op:
     """One decoded instruction."""
 
     __slots__ = (
-        "checks", "collective", "count", "detail", "function", "guard", "kind", "line", "marks", "name",
-        "negated", "pc", "reads", "run", "shape", "site", "spins", "target", "writes",
+        "checks", "collective", "count", "detail", "flag", "function", "guard", "kind", "line", "marks",
+        "name", "negated", "pc", "reads", "run", "shape", "site", "spins", "target", "writes",
     )  # fmt: skip
 
     def __init__(self, pc: int, line: Line) -> None:
@@ -73,6 +89,8 @@ class Op:
         self.collective = False
         """Counts once a warp."""
         self.count = 0
+        self.flag = flag_of(line.instruction)
+        """Kind of the notice that executing this leaves; '' for none."""
         self.target = -1
         """Where a branch goes."""
         self.detail: Any = None

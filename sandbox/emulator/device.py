@@ -26,6 +26,12 @@ from sandbox.ptx.layout import base_space
 from sandbox.ptx.nodes import Function
 from tasks.errors import CannotJudge
 
+FLAGS = {
+    "timer": "{} reads a clock; what a kernel computes must not depend on time",
+    "l2": "{} steers the L2 cache beyond the access itself, which may colour the timing of later runs",
+}
+"""Messages of notices about executed instructions, by kind."""
+
 
 class EmulatorDevice:
     """A machine that runs PTX on NumPy. arch: which chip's residency and limits it has, such as sm_90a."""
@@ -80,7 +86,8 @@ class EmulatorSession:
         plan, module = self.program.plan, self.program.module
         if plan.tensor_maps:
             raise CannotJudge(
-                f"the plan has tensor maps ({', '.join(plan.tensor_maps)}), and the emulator does not make them yet; "
+                f"the plan has tensor maps ({', '.join(plan.tensor_maps)}), and the emulator does not make "
+                "them yet; "
                 "this candidate needs a real GPU"
             )
         tensors = {name: TensorInfo("u8", (buffer.data.nbytes,)) for name, buffer in buffers.items()}
@@ -118,6 +125,8 @@ class EmulatorSession:
                 break
         for name, region in variables.items():
             self.kept[name] = arena.bytes_of(region).copy()
+        for op in (op for code in used for op in code.ops if op.flag and op.count):
+            tally.notices.setdefault((op.flag, op.line), FLAGS[op.flag].format(op.name))
         return Outcome(
             buffers={name: arena.bytes_of(regions[name]).copy() for name in buffers},
             fault=fault,

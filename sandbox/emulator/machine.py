@@ -114,7 +114,8 @@ class Machine:
         held = count + sum(each.wave.blocks for each in self.waves)
         if held * self.block_bytes > RESIDENT_BYTES:
             raise CannotJudge(
-                f"{held} blocks that wait for each other take {held * self.block_bytes} bytes on the emulator; "
+                f"{held} blocks that wait for each other take {held * self.block_bytes} bytes on the "
+                "emulator; "
                 f"at most {RESIDENT_BYTES} are given"
             )
         self.waves.append(Scheduler(Wave(self, self.next_block, count)))

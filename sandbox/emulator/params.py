@@ -24,7 +24,8 @@ def pack(launch: BoundLaunch, code: Code, regions: Mapping[str, Region]) -> npt.
             raw = scalar(argument.value, argument.type)
         else:
             raise CannotJudge(
-                f"launch of {launch.entry}: the emulator does not make tensor maps yet, and a parameter is one"
+                f"launch of {launch.entry}: the emulator does not make tensor maps yet, and a parameter is "
+                "one"
             )
         data[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
     return data

@@ -217,7 +217,9 @@ def stmatrix(decoder: Decoder, instruction: Instruction, op: Op) -> None:
 
 @builds("discard")
 def discard(decoder: Decoder, instruction: Instruction, op: Op) -> None:
-    """The named bytes of global memory hold nothing afterwards."""
+    """The named bytes of global memory hold nothing afterwards: poison, and reading them is an unwritten
+    read.
+    """
     space, where = addresses(
         decoder, instruction.operands[0], "global" if "global" in instruction.modifiers else "generic"
     )
@@ -236,6 +238,7 @@ def discard(decoder: Decoder, instruction: Instruction, op: Op) -> None:
                     arena.written_of(region)[:] = 1
                     region.defined = False
                 piece.store.written[start : start + size] = 0
+                piece.store.data[start : start + size] = lanes.wave.machine.limits.poison
                 piece.store.data[start : start + size] = poison
         lanes.wave.machine.changed()
 

@@ -30,7 +30,7 @@ class Need:
     members: Reader | None = None
     """Member mask as u32; None: all threads of the warp."""
     strict: bool = False
-    """Threads that exited, or never were, are missed."""
+    """Threads that exited, or never were, are missed, though not waited for: a `hazard` notice stays."""
     barrier: bool = False
     """An aligned barrier: who is missing makes a DIVERGENT_BARRIER."""
 
@@ -69,17 +69,12 @@ def ready(need: Need, lanes: Lanes, site_line: int, name: str) -> Array | None:
         gone = (members & ~live) != 0
         if (gone & lanes.active).any():
             row = int(np.flatnonzero((gone & lanes.active).any(axis=1))[0])
-            where = (
-                row if lanes.rows is None else int(lanes.rows[row]),
-                int(np.flatnonzero(lanes.active[row])[0]),
-            )
-            raise Stopped(
-                FaultKind.NON_CONVERGED,
-                f"{name} needs all 32 threads of its warp, but lanes {spell(~int(live[row, 0]))} have "
-                "exited or do not exist, "
-                f"{lanes.wave.who(where)}",
+            lanes.wave.machine.notice(
+                "hazard",
+                f"{name}: lanes {spell(~int(live[row, 0]))} of a warp have exited or do not exist; it goes "
+                "on with "
+                "what their registers hold, as chips do, but the ISA wants all 32 threads of a warp",
                 site_line,
-                where,
             )
     good = (members & live & ~present) == 0
     good = np.broadcast_to(good, lanes.active.shape)

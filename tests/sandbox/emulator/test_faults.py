@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sandbox.device import FaultKind, Limits, OnUnwritten
+from sandbox.device import Buffer, FaultKind, Limits, OnUnwritten
 from tasks.errors import CannotJudge, LaunchRefused
 from tests.sandbox.emulator.harness import TID, data, faulted, good, kernel, load, output, run, zeros
 
@@ -114,13 +114,44 @@ def test_threads_that_exited_are_not_waited_for_but_it_is_noted():
     [
         ("setp.lt.u32 %p1, %r1, 16; @%p1 bra D; shfl.sync.idx.b32 %r2, %r1, 0, 31, -1; bra E;\n"
          "D: bar.sync 0;\nE:", "0-15"),
-        ("setp.lt.u32 %p1, %r1, 31; @%p1 bra D; bra.uni E;\nD: .reg .f32 %c<4>; mov.u32 %r3, 0;\n"
-         "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\nE:", "31"),
+        ("setp.lt.u32 %p1, %r1, 31; @%p1 bra D; bar.sync 0; bra.uni E;\nD: mov.u32 %r3, 0;\n"
+         "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3]; bar.sync 0;\nE:", "31"),
     ],
 )  # fmt: skip
 def test_threads_that_never_come_to_a_warp_wide_instruction(body: str, missing: str):
     fault = faulted(run(kernel(SHARED + TID + body), output(128)), FaultKind.NON_CONVERGED)
     assert f"lanes {missing}" in fault.message
+
+
+def test_matrix_instructions_go_on_without_exited_threads_but_it_is_noted():
+    body = (
+        TID
+        + "setp.ge.u32 %p1, %r1, 24; @%p1 bra D;\n"
+        + ("mov.u32 %r3, 0; movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r3; st.global.u32 [%rd3], %r4;\nD:")
+    )
+    outcome = run(kernel(body), zeros(128))
+    assert set(good(outcome).tolist()) == {0, 0xA5A5A5A5}  # what the exited lanes never wrote shows
+    assert [(each.kind, each.line) for each in outcome.notices] == [("hazard", 9)]
+
+
+def test_clocks_and_cache_steering_are_noted_where_executed():
+    body = (
+        TID
+        + "mov.u32 %r3, %clock;\nprefetch.global.L2 [%rd1];\n"
+        + "setp.ne.u32 %p1, %r1, %r1; @%p1 mov.u64 %rd5, %globaltimer;"
+    )
+    outcome = run(kernel(body), output(128))
+    assert sorted((each.kind, each.line) for each in outcome.notices) == [("l2", 9), ("timer", 8)]
+
+
+def test_discarded_bytes_hold_nothing():
+    discard = "setp.ne.u32 %p1, %r1, 0; @!%p1 discard.global.L2 [%rd1], 128; bar.warp.sync -1;\n"
+    outcome = run(kernel(TID + discard), {"o": Buffer("o", np.ones(512, np.uint8))})
+    assert (outcome.buffers["o"] != 1).sum() == 128
+    read = run(
+        kernel(TID + discard + "ld.global.u32 %r3, [%rd3];"), {"o": Buffer("o", np.ones(512, np.uint8))}
+    )
+    assert faulted(read, FaultKind.UNWRITTEN_READ).buffer == "o"
 
 
 def test_a_warp_wide_instruction_must_name_its_own_thread():
