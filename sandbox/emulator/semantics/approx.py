@@ -41,9 +41,9 @@ def _upper_word(function: Callable[[Array], Array]) -> Elementwise:
         source = (bits_of(a) & _UPPER).view(np.float64)
         source = np.where(np.abs(source) < tiny, np.copysign(0.0, source), source)
         result = np.asarray(function(source))
-        rounded = ((bits_of(result) + np.uint64(0x8000_0000)) & _UPPER).view(np.float64)
-        rounded = np.where(np.abs(rounded) < tiny, np.copysign(0.0, rounded), rounded)
-        return np.where(np.isnan(a) | np.isnan(result), _NAN, np.where(np.isinf(result), result, rounded))
+        kept = (bits_of(result) & _UPPER).view(np.float64)
+        kept = np.where(np.abs(kept) < tiny, np.copysign(0.0, kept), kept)
+        return np.where(np.isnan(a) | np.isnan(result), _NAN, kept)
 
     return elementwise
 

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from sandbox.emulator.semantics import formats, rounding
-from sandbox.emulator.semantics.floating import canonical, clamp_unit, flush
+from sandbox.emulator.semantics.floating import canonical, clamp_unit, flush, flush_result
 from sandbox.emulator.semantics.types import (
     TYPES,
     Array,
@@ -94,8 +94,8 @@ def _from_double(
         if relu:  # NaN stays NaN, -0 becomes +0
             values = np.where(values <= 0, values.dtype.type(0), values)
         return formats.HALVES[result].narrow(values)
-    if result == "tf32" and not satfinite and not relu:
-        return formats.narrow_tf32(values, direction)
+    if result == "tf32" and not relu and (direction == "rna" or not satfinite):
+        return formats.narrow_tf32(values, direction, satfinite)
     codes = formats.narrow(values, formats.FORMATS[result], direction, satfinite=satfinite, relu=relu)
     return codes.view(np.float16) if result == "f16" else codes
 
@@ -176,7 +176,9 @@ def _between_floats(
         if source == "f64" and result != "f32" and not sat and np.isnan(values).any():
             return np.where(np.isnan(values), _nan_of(values, result), rounded)
         rounded = canonical(rounded) if source == "f16" else rounded
-        return flush(rounded) if ftz and result == "f32" else rounded
+        if ftz and result == "f32":
+            return flush_result(rounded, lambda: values, direction or "rn")
+        return rounded
 
     return convert
 

@@ -11,17 +11,18 @@ Source: PTX ISA, "Floating Point Instructions".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from sandbox.emulator.semantics import rounding
+from sandbox.emulator.semantics.extremes import extreme, pick_larger, pick_smaller
 from sandbox.emulator.semantics.types import (
     Array,
     Function,
     Lowered,
     Lowering,
     Modifiers,
-    bits_of,
     dtype_of,
     join,
     quiet,
@@ -54,11 +55,37 @@ def clamp_unit(values: Array) -> Array:
     return np.add(np.fmin(np.fmax(values, values.dtype.type(0)), one), values.dtype.type(0))
 
 
-def finish(elementwise: Elementwise, name: str, *, ftz: bool = False, sat: bool = False) -> Function:
-    """A function of f32 or f64 arrays with flushing, saturation and the canonical NaN put around
-    `elementwise`."""
+def flush_result(result: Array, exact: Callable[[], Array], direction: str) -> Array:
+    """`result` with subnormals flushed as hardware does: by the value rounded to 24 bits with no lower bound.
+
+    Such a value can lie below the normal range and yet have rounded up to its least number; only then is
+    `exact` (the double before rounding, exact or rounded to odd) asked.
+    """
+    edge = np.abs(result) == rounding.TINY32
+    if edge.any():
+        unbounded = rounding.quantize(exact(), 24, -1022, direction)
+        result = np.where(
+            edge & (np.abs(unbounded) < rounding.TINY32), np.copysign(np.float32(0), result), result
+        )
+    return flush(result)
+
+
+def finish(
+    elementwise: Elementwise,
+    name: str,
+    *,
+    ftz: bool = False,
+    sat: bool = False,
+    exact: Elementwise | None = None,
+    direction: str = "rn",
+) -> Function:
+    """A function of f32 or f64 arrays with flushing, saturation and canonical NaN put around `elementwise`.
+
+    exact: gives the double that `elementwise` rounds in `direction`, where that can be just below the
+    normal range.
+    """
     if name == "f32x2":
-        inner = finish(elementwise, "f32", ftz=ftz, sat=sat)
+        inner = finish(elementwise, "f32", ftz=ftz, sat=sat, exact=exact, direction=direction)
         single, whole = np.dtype(np.float32), dtype_of("f32x2")
         return lambda *arrays: (join(inner(*(split(array, single) for array in arrays))[0], whole),)
     if name == "f64":
@@ -68,10 +95,10 @@ def finish(elementwise: Elementwise, name: str, *, ftz: bool = False, sat: bool 
         if ftz:
             arrays = tuple(flush(array) for array in arrays)
         result = elementwise(*arrays)
+        if ftz:
+            result = flush_result(result, partial(exact, *arrays), direction) if exact else flush(result)
         if sat:
             result = clamp_unit(result)
-        if ftz:
-            result = flush(result)
         return (canonical(result),)
 
     return quiet(finished)
@@ -125,17 +152,34 @@ def _root(name: str, direction: str) -> Elementwise:
     return lambda a: rounding.to_single(np.sqrt(a, dtype=np.float64), direction)
 
 
+def _exact_product(a: Array, b: Array) -> Array:
+    return np.multiply(a, b, dtype=np.float64)
+
+
+def _exact_fused(a: Array, b: Array, c: Array) -> Array:
+    return rounding.exact_sum(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64))
+
+
+def _exact_quotient(a: Array, b: Array) -> Array:
+    return np.divide(a, b, dtype=np.float64)
+
+
 def _arithmetic(
-    make: Callable[[str, str], Elementwise], sources: int, *, must_round: bool = False
+    make: Callable[[str, str], Elementwise],
+    sources: int,
+    allowed: frozenset[str],
+    *,
+    must_round: bool = False,
+    exact: Elementwise | None = None,
 ) -> Lowering:
     def lowering(modifiers: Modifiers) -> Lowered | None:
         direction = modifiers.one_of(*rounding.DIRECTIONS)
         ftz, sat = modifiers.has("ftz"), modifiers.has("sat")
-        name = modifiers.type_in(_SPREAD if make is not _quotient and make is not _root else _FLOATS)
+        name = modifiers.type_in(allowed)
         if not name or (must_round and not direction) or (name == "f64" and (ftz or sat)):
             return None
-        element = "f32" if name == "f32x2" else name
-        fn = finish(make(element, direction or "rn"), name, ftz=ftz, sat=sat)
+        element, direction = ("f32" if name == "f32x2" else name), direction or "rn"
+        fn = finish(make(element, direction), name, ftz=ftz, sat=sat, exact=exact, direction=direction)
         return Lowered((name,) * sources, (name,), fn)
 
     return lowering
@@ -165,46 +209,6 @@ def _sign_only(change: Callable[[Array], Array]) -> Lowering:
         return Lowered((name,), (name,), quiet(lambda a: (elementwise(flush(a) if ftz else a),)))
 
     return lowering
-
-
-def pick_smaller(a: Array, b: Array) -> Array:
-    """min of floats: a NaN loses to a number, and −0 is below +0."""
-    equal, chosen = np.equal(a, b), np.fmin(a, b)
-    if not equal.any():
-        return chosen
-    return np.where(equal, np.bitwise_or(bits_of(a), bits_of(b)).view(a.dtype), chosen)
-
-
-def pick_larger(a: Array, b: Array) -> Array:
-    """max of floats: a NaN loses to a number, and +0 is above −0."""
-    equal, chosen = np.equal(a, b), np.fmax(a, b)
-    if not equal.any():
-        return chosen
-    return np.where(equal, np.bitwise_and(bits_of(a), bits_of(b)).view(a.dtype), chosen)
-
-
-def extreme(pick: Elementwise, *, nan: bool, xorsign: bool) -> Elementwise:
-    """`pick` over two or three sources with `.NaN` (a NaN wins) and `.xorsign.abs` (of the sizes, with the
-    product's sign)."""
-
-    def chosen(*arrays: Array) -> Array:
-        sized = tuple(np.abs(array) for array in arrays) if xorsign else arrays
-        result = sized[0]
-        for other in sized[1:]:
-            result = pick(result, other)
-        if xorsign:
-            sign = np.signbit(arrays[0])
-            for other in arrays[1:]:
-                sign = np.logical_xor(sign, np.signbit(other))
-            result = np.copysign(np.abs(result), np.where(sign, result.dtype.type(-1), result.dtype.type(1)))
-        if nan:
-            any_nan = np.isnan(arrays[0])
-            for other in arrays[1:]:
-                any_nan = any_nan | np.isnan(other)
-            result = np.where(any_nan, result.dtype.type(np.nan), result)
-        return result
-
-    return chosen
 
 
 def _extreme(pick: Elementwise) -> Lowering:
@@ -245,14 +249,14 @@ def _testp(modifiers: Modifiers) -> Lowered | None:
 
 
 LOWERINGS: Mapping[str, Lowering] = {
-    "add": _arithmetic(lambda name, direction: _sum(name, direction, False), 2),
-    "sub": _arithmetic(lambda name, direction: _sum(name, direction, True), 2),
-    "mul": _arithmetic(_product, 2),
-    "fma": _arithmetic(_fused, 3, must_round=True),
-    "mad": _arithmetic(_fused, 3),
-    "div": _arithmetic(_quotient, 2, must_round=True),
-    "rcp": _arithmetic(_reciprocal, 1, must_round=True),
-    "sqrt": _arithmetic(_root, 1, must_round=True),
+    "add": _arithmetic(lambda name, direction: _sum(name, direction, False), 2, _SPREAD),
+    "sub": _arithmetic(lambda name, direction: _sum(name, direction, True), 2, _SPREAD),
+    "mul": _arithmetic(_product, 2, _SPREAD, exact=_exact_product),
+    "fma": _arithmetic(_fused, 3, _SPREAD, must_round=True, exact=_exact_fused),
+    "mad": _arithmetic(_fused, 3, _FLOATS, exact=_exact_fused),
+    "div": _arithmetic(_quotient, 2, _FLOATS, must_round=True, exact=_exact_quotient),
+    "rcp": _arithmetic(_reciprocal, 1, _FLOATS, must_round=True),
+    "sqrt": _arithmetic(_root, 1, _FLOATS, must_round=True),
     "abs": _sign_only(np.abs),
     "neg": _sign_only(np.negative),
     "min": _extreme(pick_smaller),

@@ -128,25 +128,24 @@ def decode(codes: Array, name: str) -> Array:
     return _DECODED[name][codes]
 
 
-def narrow_tf32(values: Array, direction: str) -> Array:
-    """f32 to tf32 to nearest (ties even with rn, away with rna) or to zero; rna keeps a NaN, the others
-    make it canonical."""
-    bits = np.asarray(values).view(np.uint32)
-    kept = np.uint32(0xFFFF_E000)
-    if direction == "rna":
-        code = (bits + np.uint32(0x1000)) & kept
-    elif direction == "rn":
-        code = (bits + (np.uint32(0xFFF) + (np.right_shift(bits, np.uint32(13)) & np.uint32(1)))) & kept
-    else:
-        code = bits & kept
+def narrow_tf32(values: Array, direction: str, satfinite: bool = False) -> Array:
+    """f32 to tf32 to nearest (ties even with rn, away with rna) or to zero.
+
+    rn and rz make a NaN canonical. rna cuts it like any bits, and its `satfinite` takes one step off
+    whatever has the largest exponent, a NaN too: so does an H200.
+    """
+    bits, kept = np.asarray(values).view(np.uint32), np.uint32(0xFFFF_E000)
     nan = np.isnan(values)
-    if not nan.any():
-        return code
-    return np.where(
-        nan,
-        (bits & kept) | np.uint32(0x0040_0000) if direction == "rna" else kept >> np.uint32(1) & kept,
-        code,
-    )
+    if direction == "rna":
+        code = np.where(nan, bits, bits + np.uint32(0x1000)) & kept
+        return (
+            code - np.multiply(np.uint32(0x2000), code & np.uint32(0x7F80_0000) == 0x7F80_0000)
+            if satfinite
+            else code
+        )
+    if direction == "rn":
+        bits = bits + (np.uint32(0xFFF) + (np.right_shift(bits, np.uint32(13)) & np.uint32(1)))
+    return np.where(nan, np.uint32(0x7FFF_E000), bits & kept) if nan.any() else bits & kept
 
 
 NAN16 = np.array(0x7FFF, np.uint16)

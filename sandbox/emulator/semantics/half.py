@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sandbox.emulator.semantics import rounding
-from sandbox.emulator.semantics.floating import canonical, clamp_unit, extreme, pick_larger, pick_smaller
+from sandbox.emulator.semantics.extremes import extreme, pick_larger, pick_smaller
+from sandbox.emulator.semantics.floating import canonical, clamp_unit
 from sandbox.emulator.semantics.formats import HALVES, NAN16, Half
 from sandbox.emulator.semantics.types import (
     TYPES,

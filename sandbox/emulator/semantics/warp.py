@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from sandbox.emulator.semantics.floating import NAN32, pick_larger, pick_smaller
+from sandbox.emulator.semantics.extremes import pick_larger, pick_smaller
+from sandbox.emulator.semantics.floating import NAN32
 from sandbox.emulator.semantics.types import Array, Lowered, Lowering, Modifiers, dtype_of, join, split
 
 _LANES = np.arange(32, dtype=np.int64)

@@ -176,6 +176,14 @@ def test_the_tie_that_double_rounding_would_break() -> None:
     assert one("fma.rn.f32 d, a, b, c", [a], [b], [c])[0] == 1 + 2.0**-11 + 2.0**-23
 
 
+def test_neg_and_abs_of_nan() -> None:
+    odd = np.array([[0xFF80_0001]], np.uint32).view(np.float32)
+    assert run("neg.f32 d, a", odd)[0].view(np.uint32).tolist() == [CANONICAL]
+    assert run("abs.f32 d, a", odd)[0].view(np.uint32).tolist() == [CANONICAL]
+    wide = np.array([[0x7FF0_0000_0000_0001]], np.uint64).view(np.float64)
+    assert run("neg.f64 d, a", wide)[0].view(np.uint64).tolist() == [0x7FF8_0000_0000_0001]
+
+
 def test_f32_nan_results_are_canonical() -> None:
     odd = np.array([[0x7F80_0001, 0xFFC1_2345]], np.uint32).view(np.float32)
     other = np.ones((1, 2), np.float32)
@@ -200,6 +208,26 @@ def test_ftz_flushes_sources_and_results() -> None:
     assert one("fma.rn.ftz.f32 d, a, b, c", [1.0], [1.0], [small]) == [1.0]
     assert one("mul.ftz.f32 d, a, b", [small], [2.0**30]) == [0.0]
     assert one("abs.ftz.f32 d, a", [-small]) == [0.0]
+
+
+def test_ftz_goes_by_the_value_with_no_lower_bound_on_its_exponent() -> None:
+    # Readings of an H200: 2**-126 (1 - 2**-24) fits 24 bits below the normal range, and with 2**-26 for 2**-24
+    # it rounds up into it.
+    def near(k: int) -> tuple[list[float], list[float]]:
+        return [(1 - 2.0**-k) * 2.0**-63], [(1 + 2.0**-k) * 2.0**-63]
+
+    for mode in ("rn", "rp"):
+        assert one(f"mul.{mode}.ftz.f32 d, a, b", *near(12)) == [0.0]
+        assert one(f"mul.{mode}.ftz.f32 d, a, b", *near(13)) == [2.0**-126]
+        assert one(f"fma.{mode}.ftz.f32 d, a, b, c", *near(12), [0.0]) == [0.0]
+        assert one(f"fma.{mode}.ftz.f32 d, a, b, c", *near(13), [0.0]) == [2.0**-126]
+        assert one(f"cvt.{mode}.ftz.f32.f64 d, a", [2.0**-126 * (1 - 2.0**-24)]) == [0.0]
+        assert one(f"cvt.{mode}.ftz.f32.f64 d, a", [2.0**-126 * (1 - 2.0**-25)]) == [2.0**-126]
+    assert one("mul.f32 d, a, b", *near(12)) == [2.0**-126]
+    assert one("mul.rz.ftz.f32 d, a, b", *near(13)) == [0.0]
+    assert one("div.rp.ftz.f32 d, a, b", [2.0**-126], [1 + 2.0**-23]) == [0.0]
+    assert one("fma.rn.ftz.f32 d, a, b, c", [-(2.0**-75)], [2.0**-75], [2.0**-126]) == [0.0]
+    assert one("fma.rn.ftz.f32 d, a, b, c", [-(2.0**-75)], [2.0**-76], [2.0**-126]) == [2.0**-126]
 
 
 def test_sat_clamps_and_takes_nan_to_zero() -> None:
