@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sandbox.ptx.nodes import (
-    Address,
     Block,
     Function,
     Immediate,
@@ -61,6 +60,7 @@ def accepted(
     except CandidateError:
         module = None
     if module is not None:
+        found += _of_lint(module, source)
         for kind, severity, rule in RULES:
             for note in rule(module):
                 line = source.line(note.line) or None
@@ -135,6 +135,39 @@ def _of_resources(resources: tuple[Resources, ...]) -> Iterator[Diagnostic]:
             )
 
 
+def _of_lint(module: Module, source: Source) -> Iterator[Diagnostic]:
+    from sandbox.ptx.lint import lint
+
+    for notice in lint(module, source.text):
+        if notice.kind in LINT_HINTS:
+            severity, hint = LINT_HINTS[notice.kind]
+            yield Diagnostic(
+                severity=severity,
+                kind=notice.kind,
+                message=notice.message,
+                line=notice.line,
+                source=notice.source,
+                hint=hint,
+            )
+
+
+LINT_HINTS: Mapping[str, tuple[Severity, str]] = {
+    "no_entry": (
+        "warning",
+        "Only a `.visible .entry` can be launched; a .func cannot. Write the kernel as one.",
+    ),
+    "no_visible_entry": ("info", "Write `.visible` before `.entry`, so that it is found by its name."),
+    "misaligned_offset": (
+        "warning",
+        "An access must lie on a multiple of its whole size, a vector on that of all its elements. Use a narrower "
+        "access or an offset that is a multiple of it.",
+    ),
+}
+"""Findings of the PTX lint that are the assembler's silence, and what to do about each; its others concern
+timing and state.
+"""
+
+
 def statements(function: Function) -> Iterator[Statement]:
     """The statements of a body in order, those of inner blocks in their place."""
     waiting: list[Iterator[Statement]] = [iter(function.body.statements)] if function.body is not None else []
@@ -167,26 +200,6 @@ def _no_kernel(module: Module) -> Iterator[Note]:
         )
 
 
-def _no_entry(module: Module) -> Iterator[Note]:
-    if module.functions and not any(function.entry for function in module.functions):
-        name = module.functions[0].name
-        yield Note(
-            f"the module has no entry, only .func {name}",
-            f"A .func cannot be launched. Write `.visible .entry {name}` instead.",
-            module.functions[0].span.line,
-        )
-
-
-def _not_visible(module: Module) -> Iterator[Note]:
-    for function in module.functions:
-        if function.entry and not set(function.linkage) & {"visible", "weak"}:
-            yield Note(
-                f"entry {function.name} is not .visible",
-                f"Write `.visible .entry {function.name}`, so that it can be found by name in every module.",
-                function.span.line,
-            )
-
-
 def _no_address_size(module: Module) -> Iterator[Note]:
     if module.address_size is None:
         yield Note(
@@ -208,35 +221,6 @@ def _no_ret(module: Module) -> Iterator[Note]:
                 "The assembler ends it as if `ret;` stood there. Write it.",
                 line,
             )
-
-
-def _misaligned(module: Module) -> Iterator[Note]:
-    for instruction in _instructions(module):
-        if instruction.opcode not in ("ld", "st"):
-            continue
-        count = next((int(word[1:]) for word in instruction.modifiers if word in ("v2", "v4", "v8")), 1)
-        bits = next(
-            (
-                int(word[1:])
-                for word in reversed(instruction.modifiers)
-                if word[:1] in "bufs" and word[1:].isdigit()
-            ),
-            8,
-        )
-        size = count * bits // 8
-        for operand in instruction.operands:
-            if (
-                isinstance(operand, Address)
-                and isinstance(operand.base, Name)
-                and operand.offset % max(size, 1)
-            ):
-                yield Note(
-                    f"{instruction.name} touches {size} bytes at offset {operand.offset}",
-                    f"Vector accesses must lie on a multiple of their size: {operand.offset} "
-                    f"is no multiple of {size}, so with an aligned base register this faults. "
-                    "Use a narrower access or another offset.",
-                    instruction.span.line,
-                )
 
 
 def _endless(module: Module) -> Iterator[Note]:
@@ -333,13 +317,10 @@ def _wgmma(kind: str) -> Rule:
 
 RULES: tuple[tuple[str, Severity, Rule], ...] = (
     ("no_kernel", "warning", _no_kernel),
-    ("no_entry", "warning", _no_entry),
     ("infinite_loop", "warning", _endless),
-    ("misaligned_vector_offset", "warning", _misaligned),
     ("wgmma_call_in_flight", "warning", _wgmma("wgmma_call_in_flight")),
     ("wgmma_accumulator_touched", "warning", _wgmma("wgmma_accumulator_touched")),
     ("wgmma_fence_injected", "info", _wgmma("wgmma_fence_injected")),
-    ("entry_not_visible", "info", _not_visible),
     ("missing_address_size", "info", _no_address_size),
     ("missing_ret", "info", _no_ret),
     ("driver_function", "info", _extern_function),
@@ -351,6 +332,7 @@ RULES: tuple[tuple[str, Severity, Rule], ...] = (
 """Class, severity, rule; the surest and gravest first."""
 
 EXPLAINS: Mapping[str, str] = {
+    "no_kernel": "no_entry",
     "wgmma_call_in_flight": "wgmma_fence_injected",
     "wgmma_wait_injected": "wgmma_accumulator_touched",
     "dropped_setmaxnreg": "setmaxnreg_kept",

@@ -135,7 +135,7 @@ def _moved(item: Diagnostic, first_line: int) -> Diagnostic:
 
 
 def _ask(text: str, arch: str, tool: Tool, limits: ChildLimits) -> _Answer:
-    data = _PLAN_LINE.sub("//", text).encode("utf-8", "surrogateescape")
+    data = _PLAN_LINE.sub("//", text).encode("utf-8", "surrogatepass")
     key = cache.key_of("ptxas", tool.version, arch, *FLAGS, data)
     kept = _unpack(cache.get(key))
     if kept is not None:

@@ -27,7 +27,7 @@ def key_of(*parts: str | bytes) -> str:
     """A hex key over parts; no two lists of parts share one by concatenation."""
     digest = hashlib.sha256(FORMAT)
     for part in parts:
-        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()

@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|\d+")
 
 def refuse_oversize(source: Source) -> Diagnostic | None:
     """The diagnostic to refuse the text with, or None when the assembler may have it."""
-    size = len(source.text.encode("utf-8", "surrogateescape"))
+    size = len(source.text.encode("utf-8", "surrogatepass"))
     if size > TEXT_BYTES:
         return _refusal(
             "too_large",

@@ -135,7 +135,7 @@ class Source:
         for number, text in enumerate(self.lines, start=1):
             if not text.isascii() and (line is None or number >= line):
                 column = next(index for index, character in enumerate(text) if not character.isascii())
-                byte = offset + len(text[:column].encode("utf-8", "surrogateescape"))
+                byte = offset + len(text[:column].encode("utf-8", "surrogatepass"))
                 character = text[column]
                 return (
                     f"{character!a} (U+{ord(character):04X}) stands in line {number}, column "
@@ -143,5 +143,5 @@ class Source:
                     "PTX is ASCII, and ptxas before 13.5 refuses others even in a comment. "
                     "Write a plain ASCII character."
                 )
-            offset += len(text.encode("utf-8", "surrogateescape")) + 1
+            offset += len(text.encode("utf-8", "surrogatepass")) + 1
         return ""
