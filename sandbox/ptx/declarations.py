@@ -41,6 +41,7 @@ class Declarations(Operands):
     def begin_declarations(self) -> None:
         """Nothing declared so far."""
         self.ranged = 0
+        self.element_bytes = {}
         self.space_bytes = dict.fromkeys(MAX_SPACE_BYTES, 0)
 
     def at_space(self) -> bool:
@@ -143,6 +144,8 @@ class Declarations(Operands):
             space, kind, name, vector, dims, count, align, init, linkage, attributes, self.span(start)
         )
         self._charge(variable, place)
+        if dims:
+            self.element_bytes[name] = TYPE_BYTES[kind] * vector
         return variable
 
     def _dims(self) -> tuple[int | None, ...]:

@@ -1,7 +1,7 @@
 """Text to tokens, and the error that says where text is not PTX.
 
 One compiled expression finds every token; tokens live in parallel lists, so that a megabyte costs about a second. A dotted word such
-as `ld.global.f32` or `%tid.x` is one token. Comments and white space vanish. Columns count characters.
+as `ld.global.f32` or `%tid.x` is one token. Comments, white space and the `#` lines of a preprocessor vanish. Columns count characters.
 
 Source: PTX ISA, "Syntax" (source format, comments, identifiers, constants).
 """
@@ -56,10 +56,11 @@ class Kind(IntEnum):
 
 _TOKEN: Final = re.compile(
     r"""
-      (?P<skip>(?:[ \t\r\n\f\v]+|//[^\n]*|/\*.*?\*/)+)
+      (?P<skip>(?:[ \t\r\n\f\v]+|//[^\n]*|/\*.*?\*/|\#[^\n]*)+)
     | (?P<w>(?:[A-Za-z]|[_$%](?=[\w$])|_)[\w$]*(?:(?:\.|::)[\w$]+)*)
+    | (?P<f>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|[0-9]+[eE][+-]?[0-9]+
+        |[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?(?![\w$:]))
     | (?P<d>\.[\w$]+(?:::[\w$]+)*)
-    | (?P<f>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
     | (?P<i>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|[0-9]+U?)
     | (?P<s>"[^"\n]*")
     | (?P<dwarf>@@[^\n]*)

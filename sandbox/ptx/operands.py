@@ -25,6 +25,11 @@ from sandbox.ptx.nodes import (
 class Operands(Cursor):
     """Reads operands."""
 
+    opcode = ""
+    """Of the instruction being read: `call` takes groups, `mov` takes addresses as values."""
+    element_bytes: dict[str, int]
+    """Of every variable declared so far, for `array[3]`."""
+
     def operands(self) -> tuple[Operand, ...]:
         """A comma list up to, not including, the semicolon; groups are allowed, as `call` has them."""
         if self.texts[self.at] == ";":
@@ -75,12 +80,10 @@ class Operands(Cursor):
 
     def _groups(self) -> bool:
         """Whether the parenthesis here opens a list of names, and not a constant expression."""
-        kind, text = self.kinds[self.at + 1], self.texts[self.at + 1]
-        if self.in_call:
+        if self.opcode == "call":
             return True
+        kind, text = self.kinds[self.at + 1], self.texts[self.at + 1]
         return text == ")" or (kind is Kind.WORD and text != "WARP_SZ")
-
-    in_call = False
 
     def _named(self, following: str) -> Operand:
         start = self.at
@@ -91,6 +94,13 @@ class Operands(Cursor):
         if following in ("+", "-"):
             offset = self._offset()
             return Offset(first, offset, self.span(start))
+        if following == "[" and first.text in self.element_bytes:
+            self.at += 1
+            offset = self.integer("an index into the array") * self.element_bytes[first.text]
+            self.take("]", "after the index")
+            if self.opcode == "mov":
+                return Offset(first, offset, self.span(start))
+            return Address(first, offset, (), self.span(start))
         return first
 
     def _offset(self) -> int:

@@ -64,8 +64,6 @@ class _Parser(Declarations):
                 address_size = self.integer("32 or 64 after .address_size")
                 if address_size not in (32, 64):
                     self.fail("32 or 64 after .address_size", place)
-            elif text == ";":
-                self.at += 1
             else:
                 self._item(items)
         if not target:
@@ -201,8 +199,6 @@ class _Parser(Declarations):
             out.append(self._instruction(at, guard))
         elif text == "{":
             out.append(self._block())
-        elif text == ";":
-            self.at = at + 1
         elif kind is Kind.DIRECTIVE and (self.at_space() or text[1:] in LINKAGE):
             linkage: list[str] = []
             while self.texts[self.at][1:] in LINKAGE:
@@ -229,7 +225,7 @@ class _Parser(Declarations):
         while self.kinds[self.at] is Kind.DIRECTIVE:
             modifiers.append(self.texts[self.at][1:])
             self.at += 1
-        self.in_call = opcode == "call"
+        self.opcode = opcode
         operands = self.operands()
         if self.texts[self.at] != ";":
             self.fail(f"';' or ',' after {opcode} and its operands")
