@@ -236,7 +236,9 @@ def _place(space: str, lanes: Lanes, address: int) -> tuple[Region | None, int, 
     offset = address - region.base
     if offset < 0:
         where = f"{several(-offset, 'byte')} before {region.name} begins"
-    elif offset >= region.size:
+    elif offset == region.size:
+        where = f"just past the end of {region.name}"
+    elif offset > region.size:
         where = f"{several(offset - region.size, 'byte')} past the end of {region.name}"
     else:
         where = f"in {region.name}, byte {offset}"

@@ -100,10 +100,9 @@ def _one_by_one(view: Array, index: Array, operation: str, operands: list[Array]
         if operation == "cas":
             view[at] = _swaps(view[at], mine[0], mine[1], old, chosen)
             continue
-        if operation == "exch":
-            running = np.append(view[at], mine[0])
-        else:
-            running = _AT[operation].accumulate(np.append(view[at], mine[0]))
+        running = np.append(view[at], mine[0])
+        if operation != "exch":
+            running = _AT[operation].accumulate(running)
         old[chosen] = running[:-1]
         view[at] = running[-1]
     return old

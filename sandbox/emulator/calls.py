@@ -16,7 +16,7 @@ from sandbox.emulator.faults import Stopped
 from sandbox.emulator.flow import Call
 from sandbox.emulator.lanes import WIDTHS, Array, Lanes
 from sandbox.emulator.names import Placed, Register
-from sandbox.emulator.operands import Unsupported, constant, register_of, whole
+from sandbox.emulator.operands import constant, register_of, whole
 from sandbox.emulator.registers import mark_written
 from sandbox.emulator.semantics.types import TYPES
 from sandbox.emulator.wave import Frame, Wave
@@ -133,7 +133,7 @@ def _copy_in(operand: Operand, formal: object, caller: Lanes, callee: Lanes, op:
     if isinstance(formal, Register):
         value = _register_value(operand, caller, formal.bits, op, code)
         if value is None:
-            raise Unsupported("a variable passed to a register parameter")
+            raise CannotJudge(f"line {op.line}: {op.name} passes a variable to a register parameter")
         callee.write(formal.index, value, False)
         return
     assert isinstance(formal, Placed)

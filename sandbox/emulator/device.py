@@ -24,7 +24,7 @@ from sandbox.emulator.params import pack
 from sandbox.ptx.binding import BoundLaunch, TensorInfo, bind, scratch_bytes
 from sandbox.ptx.layout import base_space
 from sandbox.ptx.nodes import Function
-from tasks.errors import CannotJudge
+from tasks.errors import CannotJudge, PtxmendError
 
 FLAGS = {
     "timer": "{} reads a clock; what a kernel computes must not depend on time",
@@ -123,6 +123,15 @@ class EmulatorSession:
             except Stopped as stopped:
                 fault = self._fault(stopped, machine, number, launch.entry)
                 break
+            except PtxmendError:
+                raise
+            except MemoryError as error:
+                raise CannotJudge(f"launch of {launch.entry}: the emulator ran out of memory") from error
+            except Exception as error:  # a defect of ours must never look like the candidate's
+                raise CannotJudge(
+                    f"launch of {launch.entry}: the emulator itself failed near line {machine.line()}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
         for name, region in variables.items():
             self.kept[name] = arena.bytes_of(region).copy()
         for op in (op for code in used for op in code.ops if op.flag and op.count):

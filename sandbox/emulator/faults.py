@@ -13,7 +13,7 @@ from sandbox.device import FaultKind
 
 
 @dataclass(slots=True)
-class Stopped(Exception):  # noqa: N818 (it is how a kernel ends, not an error of ours)
+class Stopped(Exception):
     """A fault on its way out; `lane` is the wave's (warp, lane) of the first thread concerned."""
 
     kind: FaultKind

@@ -110,6 +110,10 @@ class Watch:
             return False
         if running is not None and not np.array_equal(held.running, running[1].dense()):  # type: ignore[arg-type]
             return False
+        if sum(array is not None for frame in self.wave.frames() for array in frame.bank.arrays) != len(
+            held.arrays
+        ):
+            return False
         if any(not np.array_equal(mask, self.wave.groups[key]) for key, mask in held.groups.items()):
             return False
         for place, (bank, index, array) in enumerate(held.arrays):

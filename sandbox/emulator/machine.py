@@ -179,6 +179,12 @@ class Machine:
             {"threads": wave.living},
         )
 
+    def line(self) -> int | None:
+        """Roughly where the threads that run now stand."""
+        if self.current is None:
+            return None
+        return self.code.ops[min(self.current.standing[1], len(self.code.ops) - 1)].line
+
     def changed(self) -> None:
         """Memory holds something else now."""
         self.mutations += 1

@@ -28,7 +28,7 @@ Reader: TypeAlias = Callable[[Lanes], Array]
 Writer: TypeAlias = Callable[[Lanes, Array, bool], None]
 
 
-class Unsupported(Exception):  # noqa: N818 (turned into CannotJudge when, and only when, a thread gets there)
+class Unsupported(Exception):
     """The instruction being decoded has a form the machine does not know."""
 
 
