@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tasks.dtypes import from_bytes
 
 from sandbox.device import (
     HANGS,
@@ -39,6 +38,7 @@ from sandbox.device import (
     Program,
 )
 from sandbox.ptx.plan import PlanError
+from tasks.dtypes import DTYPES, from_bytes
 from tasks.errors import CannotJudge, LaunchRefused
 from tasks.schema import Role, Workload
 from tools.evaluation import Mismatch, Numerics, Verdict, Warning_
@@ -88,7 +88,7 @@ class Trial:
     residue: int
 
 
-class _Stop(Exception):  # noqa: N818 - ends the walk over the trials and carries its result
+class _Stop(Exception):
     def __init__(self, result: CheckResult) -> None:
         super().__init__(result.summary)
         self.result = result
@@ -137,9 +137,9 @@ def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
         bench.names = tuple(names)
         first, second, third = (problem(task, workload, name, derived(seed, name, k)) for k in range(3))
         left = bench.judged(Trial(first, first.filled(FILLS[0]), False, RESIDUES[0]))
-        if len(names) == 1:
-            again = bench.judged(Trial(first, first.filled(FILLS[1]), False, RESIDUES[1]))
-            bench.deterministic = all(np.array_equal(left[key], again[key]) for key in left)
+        again = bench.fresh(Trial(first, first.filled(FILLS[1]), False, RESIDUES[1]))
+        same = all(np.array_equal(left[key], again[key]) for key in left)
+        bench.deterministic = same and bench.deterministic is not False
         left = bench.judged(Trial(second, second.filled(FILLS[1]), False, RESIDUES[1]))
         for rows in (False, True) if any(len(x.shape) > 1 for x in first.inputs.values()) else (False,):
             second = mixed(second, third, derived(seed, name, "mixed", rows), rows=rows)
@@ -222,6 +222,16 @@ class _Bench:
         if mismatches:
             self._wrong(trial, mismatches, self._cause(trial, reason, outcome))
         return {name: outcome.buffers[name] for name in trial.fill}
+
+    def fresh(self, trial: Trial) -> dict[str, Bytes]:
+        """`judged` in a module that was just loaded, beside the one that stays."""
+        kept, launches = self.session, self.launches
+        self.session, self.launches = self.device.load(self.program), 0
+        try:
+            return self.judged(trial)
+        finally:
+            self.session.close()
+            self.session, self.launches = kept, launches
 
     def _right(self, trial: Trial) -> bool:
         outcome = self.run(trial)
@@ -308,7 +318,8 @@ def _judge(trial: Trial, outcome: Outcome) -> tuple[tuple[Mismatch, ...], str, f
         got = from_bytes(outcome.buffers[name], want.dtype, shape)
         missing = None
         if outcome.written is not None and not trial.stale:
-            missing = np.asarray(~outcome.written[name].reshape(*shape, -1).all(axis=-1))
+            whole = outcome.written[name].reshape(*shape, DTYPES[want.dtype].bytes)
+            missing = np.asarray(~whole.all(axis=-1))
         judgement = judge(got, want, workload=trial.problem.name, output=name, unwritten=missing)
         worst = max(worst, judgement.error)
         if judgement.mismatch is not None:

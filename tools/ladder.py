@@ -16,18 +16,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from sandbox.ptx.lint import lint
-from tasks.registry import LoadedTask, load_task
-
 from sandbox.device import Device, Program
 from sandbox.emulator.device import EmulatorDevice
 from sandbox.ptx.binding import TensorInfo, bind
 from sandbox.ptx.candidate import Candidate, read_candidate
 from sandbox.ptx.lexer import PtxSyntaxError
+from sandbox.ptx.lint import lint
 from sandbox.ptx.nodes import Module
 from sandbox.ptx.parser import parse_module
 from sandbox.ptx.plan import PlanError
 from tasks.errors import CannotJudge, InputError, LaunchRefused
+from tasks.registry import LoadedTask, load_task
 from tasks.schema import TargetRule
 from tools import check as checking
 from tools import inspect as inspecting
@@ -119,7 +118,7 @@ def inspect(job: Job, evaluation: Evaluation | None) -> StageResult:
     required = tuple(dict.fromkeys((*rule.all, *rule.any, *job.require)))
     cubin = _assembled(candidate.text, job.arch).cubin
     found = inspecting.inspect(module, candidate.plan, cubin, job.arch, required)
-    warnings = _merged(sofar.warnings, found.warnings, _linted(module))
+    warnings = _merged(sofar.warnings, found.warnings, _linted(candidate, module))
     made = sofar.model_copy(update={"targets": found.targets, "warnings": warnings})
     return StageResult(_clocked(made, Stage.INSPECT, started))
 
@@ -267,8 +266,9 @@ def _rule(task: LoadedTask, arch: str) -> TargetRule:
     return task.targets_for(arch)
 
 
-def _linted(module: Module) -> tuple[Warning_, ...]:
-    return tuple(Warning_(kind=each.kind, message=each.message, line=each.line) for each in lint(module))
+def _linted(candidate: Candidate, module: Module) -> tuple[Warning_, ...]:
+    notices = lint(module, candidate.ptx, candidate.ptx_first_line)
+    return tuple(Warning_(kind=each.kind, message=each.message, line=each.line) for each in notices)
 
 
 def _merged(*groups: tuple[Warning_, ...]) -> tuple[Warning_, ...]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tasks.dtypes import DTYPES
 from tasks.schema import DType, Tolerance
 from tools.evaluation import Mismatch
 from tools.pattern import Mask, describe
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Reason = Literal["", "values", "unwritten", "precision", "nonfinite"]
 
-EPS = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7, DType.F32: 2.0**-23, DType.F64: 2.0**-52}
+EPS = {dtype: facts.eps for dtype, facts in DTYPES.items() if facts.eps}
 """Distance from 1 to the next number of each float type."""
-TINY = {DType.F16: 2.0**-14, DType.BF16: 2.0**-126, DType.F32: 2.0**-126, DType.F64: 2.0**-1022}
+TINY = {dtype: DTYPES[dtype].tiny / eps for dtype, eps in EPS.items()}
 """Smallest normal number: a flushed subnormal is not an error."""
-BITS = {DType.F16: 16, DType.BF16: 16, DType.F32: 32, DType.F64: 64}
 COARSE = 8 * EPS[DType.BF16]
 """A wrong result within this relative error was computed in too narrow a type."""
 MAJORITY = 0.9

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tasks.dtypes import to_bytes
 
 from sandbox.device import Buffer, Bytes
+from tasks.dtypes import to_bytes
 from tasks.expressions import evaluate
 from tasks.schema import Role, Workload
 from tools.numerics import Expectation
 
 if TYPE_CHECKING:
     import torch
+
     from tasks.registry import LoadedTask
 
 KEPT_BYTES = 256 << 20

@@ -7,13 +7,13 @@ reaches
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandbox.ptx.families import FAMILIES, family_of
-
 from sandbox.device import Counts
-from sandbox.ptx.nodes import Block, Instruction, Module, Statement
+from sandbox.ptx.families import FAMILIES, family_of
+from sandbox.ptx.layout import instructions
+from sandbox.ptx.nodes import Instruction, Module
 from tasks.expressions import evaluate
 from tasks.schema import TargetRule, Work
 from tools.evaluation import Depth, Target
@@ -57,7 +57,7 @@ def usage(module: Module, counts: Counts) -> dict[str, Usage]:
     """Family → what it did, for every family that stands in the module."""
     sites: dict[str, list[tuple[int, Instruction, int]]] = {}
     for function in module.functions:
-        for instruction in _instructions(function.body):
+        for instruction in instructions(function.body):
             family = family_of(instruction)
             if family is not None:
                 line = instruction.span.line
@@ -116,12 +116,3 @@ def _note(target: Target, used: Usage | None, executed: int) -> str:
 def _lines(lines: Sequence[int]) -> str:
     shown = ", ".join(str(line) for line in lines[:LINES])
     return f"line{'s' if len(lines) > 1 else ''} {shown}" + (" …" if len(lines) > LINES else "")
-
-
-def _instructions(block: Block | None) -> Iterator[Instruction]:
-    statements: tuple[Statement, ...] = block.statements if block is not None else ()
-    for statement in statements:
-        if isinstance(statement, Instruction):
-            yield statement
-        elif isinstance(statement, Block):
-            yield from _instructions(statement)

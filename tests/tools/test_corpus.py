@@ -1,19 +1,22 @@
-"""What a truthful judge finds in each of the 71 candidates of tests/corpus/candidates: faulty, hostile, honest.
+"""What a truthful judge finds in each of the 71 candidates of tests/corpus/candidates: bad and good.
 
-`manifest.json` says in plain words what each one is; this table pins what the real ladder
-(real ptxas, real emulator) answers: verdict, reason or kind of fault, warnings that must be there, evidence for a required family.
+`manifest.json` says in plain words what each one is; this table pins what the real ladder (real ptxas, real
+emulator) answers: verdict, reason or kind of fault, warnings that must be there, evidence for a family.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sandbox.device import FaultKind
 from tasks.errors import CannotJudge
+from tasks.registry import load_task
 from tools.evaluation import Depth, Evaluation, Verdict
 from tools.ladder import Job, evaluate
 
@@ -23,7 +26,7 @@ TENSOR_MAP_PLAN = """\
 //! launch:
 //!   - {entry: k, grid: [1], block: [256], args: [m, y, n]}
 //! tensor_maps:
-//!   m: {tensor: x, dims: [32, 32], strides: [128], box: [32, 32]}
+//!   m: {tensor: x, dims: [n, 1], strides: ["16 * cdiv(n, 4)"], box: [256, 1]}
 """
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())
 SEED = 977
@@ -80,7 +83,7 @@ EXPECTED: dict[str, Found] = {
     "c23_zero_in_and_out": wrong("input_mutated", "input_mutated"),
     "c25_host_scan": fault(FaultKind.OUT_OF_BOUNDS),
     "c30_evict_last": correct("l2"),
-    "c31_discard": correct("l2"),
+    "c31_discard": wrong("input_mutated", "l2", "input_mutated"),
     "c32_prefetch_next": correct("l2"),
     "c40_fp16": wrong("precision"),
     "c42_ftz": correct(),
@@ -110,7 +113,7 @@ EXPECTED: dict[str, Found] = {
     "c103_wrong_arch": REFUSED,
     "c104_fence": REFUSED,
     "c106_missing_semicolon": REFUSED,
-    "c107_type_mismatch": REFUSED,
+    "c107_type_mismatch": wrong("residue", "unwritten_read"),  # ptxas takes it; %f1 is never written
     "c108_hallucinated": REFUSED,
     "c110_truncated": REFUSED,
     "c111_empty": BAD_PLAN,
@@ -133,7 +136,7 @@ EXPECTED: dict[str, Found] = {
     "c133_smem_227k": correct("unwritten_read"),
     "c134_smem_228k": REFUSED,
     "c135_smem_1m": REFUSED,
-    "c136_mma_used": correct(require="mma_sync", depth=Depth.EXECUTED),
+    "c136_mma_used": wrong("nonfinite", "hazard"),  # undefined where n is not a multiple of 32: see below
     "c137_setmaxnreg_ok": correct(require="setmaxnreg", depth=Depth.EXECUTED),
     "c139_tma_param": BAD_PLAN,
 }
@@ -183,5 +186,20 @@ def test_candidate(name: str) -> None:
 
 
 def test_a_tensor_map_needs_hardware() -> None:
-    with pytest.raises(CannotJudge, match="tensor"):
+    with pytest.raises(CannotJudge, match="tensor maps"):
         judged("c139_tma_param", plan=TENSOR_MAP_PLAN)
+
+
+def test_mma_runs_where_whole_warps_come(tmp_path: Path) -> None:
+    folder = tmp_path / "affine"
+    shutil.copytree(load_task("affine").folder, folder)
+    text = yaml.safe_load((folder / "task.yaml").read_text())
+    for workload in text["workloads"]:
+        workload["axes"]["n"] = 256 * -(-workload["axes"]["n"] // 256)
+    (folder / "task.yaml").write_text(yaml.safe_dump(text))
+    job = Job(str(folder), "sm_90a", PLAN + read("c136_mma_used"), require=("mma_sync",), seed=SEED)
+    found = evaluate(job).evaluation
+    assert found.verdict is Verdict.CORRECT, found.summary
+    target = next(each for each in found.targets if each.family == "mma_sync")
+    assert (target.depth, target.met, found.targets_met) == (Depth.EXECUTED, True, True)
+    assert target.executed
