@@ -151,8 +151,10 @@ def _between_floats(
     """Between f16, bf16, f32 and f64, without packing."""
     widen = _widen(source, ftz)
     wider = TYPES[result].width > TYPES[source].width
+    if direction and (wider or result == source):
+        return None
     if result == source or (integral and TYPES[result].width == TYPES[source].width):
-        whole = rounding.TO_WHOLE[integral or direction] if integral or direction else None
+        whole = rounding.TO_WHOLE[integral] if integral else None
 
         def same(values: Array) -> Array:
             wide = widen(values)

@@ -133,7 +133,14 @@ def _forms() -> list[str]:
     )
     add([f"cvt.{r}.bf16.{t}" for t in whole for r in ("rn", "rz", "rm", "rp")], "d, a")
     for f in ("f16", "bf16", "f32", "f64"):
-        add([f"cvt.{r}.{t}.{f}" for t in (*whole, "u8", "s8") for r in ("rni", "rzi", "rmi", "rpi")], "d, a")
+        add(
+            [
+                f"cvt.{r}.{t}.{f}"
+                for t in (*whole, *(() if f == "bf16" else ("u8", "s8")))
+                for r in ("rni", "rzi", "rmi", "rpi")
+            ],
+            "d, a",
+        )
     add([f"cvt.{r}.{t}" for t in ("f16.f32", "f16.f64", "f32.f64", "bf16.f32") for r in ("rn", "rz")], "d, a")
     add([f"cvt.{r}.{t}" for t in ("f16.f32", "f32.f64", "f16.f64") for r in ("rm", "rp")], "d, a")
     add([f"cvt.{r}.{t}" for t in ("bf16.f16", "f16.bf16", "bf16.f64") for r in rounds], "d, a")

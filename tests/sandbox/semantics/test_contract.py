@@ -125,6 +125,8 @@ def test_immediates_alone(text: str) -> None:
         "mul.wide.u64 d, a, b",
         "cvt.rn.u32.f32 d, a",
         "cvt.u32.f32 d, a",
+        "cvt.rn.f32.f32 d, a",
+        "cvt.rn.f32.f16 d, a",
         "setp.lo.s32 p, a, b",
         "setp.equ.u32 p, a, b",
         "lop3.b32 d, a, b, c, e",

@@ -103,10 +103,11 @@ def test_floats_to_floats(result: str, source: str, direction: str) -> None:
     exact = TYPES[result].width > TYPES[source].width
     (found,) = run(f"cvt.{'' if exact else direction + '.'}{result}.{source} d, a", carriers)
     for got, x in zip(number(result, found), values, strict=True):
-        if not math.isfinite(x) or x == 0:
-            want = x
-        else:
-            want = round_exact(Fraction(x), *FORMATS[result], "rn" if exact else direction)
+        want = (
+            x
+            if not math.isfinite(x) or x == 0
+            else round_exact(Fraction(x), *FORMATS[result], "rn" if exact else direction)
+        )
         assert same(got, want), x
 
 

@@ -211,8 +211,7 @@ def test_ftz_flushes_sources_and_results() -> None:
 
 
 def test_ftz_goes_by_the_value_with_no_lower_bound_on_its_exponent() -> None:
-    # Readings of an H200: 2**-126 (1 - 2**-24) fits 24 bits below the normal range, and with 2**-26 for 2**-24
-    # it rounds up into it.
+    # Readings of an H200: 2**-126 (1 - 2**-24) fits 24 bits below the normal range; 1 - 2**-26 rounds up.
     def near(k: int) -> tuple[list[float], list[float]]:
         return [(1 - 2.0**-k) * 2.0**-63], [(1 + 2.0**-k) * 2.0**-63]
 
