@@ -22,7 +22,7 @@ from sandbox.device import Buffer, Limits, Program
 from sandbox.emulator.device import EmulatorDevice
 from sandbox.ptx.candidate import read_candidate
 from sandbox.ptx.parser import parse_module
-from tasks.dtypes import to_bytes
+from tasks.dtypes import DTYPES, to_bytes
 from tasks.registry import load_task
 from tasks.schema import Inputs, Role, Workload
 
@@ -59,7 +59,7 @@ def measure(task_name: str, runs: int) -> Reading:
     }
     shapes = loaded.shapes(axes)
     for name, tensor in loaded.task.outputs.items():
-        size = int(np.prod(shapes[name])) * max(1, int(tensor.dtype.value.lstrip("bfsu")) // 8)
+        size = int(np.prod(shapes[name])) * DTYPES[tensor.dtype].bytes
         buffers[name] = Buffer(name, np.zeros(size, np.uint8), False, "output")
     module = parse_module(candidate.ptx, candidate.ptx_first_line)
     session = EmulatorDevice(ARCH).load(Program(module, candidate.plan, candidate.text, ARCH))

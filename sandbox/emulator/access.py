@@ -16,6 +16,7 @@ from sandbox.emulator.faults import Stopped, several
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.memory import (
     GLOBAL_BASE,
+    ROW,
     TAG_BITS,
     TAGS,
     WINDOWS,
@@ -210,7 +211,7 @@ def grow_local(wave: Any, size: int) -> None:
     """Make local memory at least `size` bytes a thread, keeping what is in it."""
     if size <= wave.local_stride:
         return
-    stride = -(-max(size, 2 * wave.local_stride) // 16) * 16
+    stride = -(-max(size, 2 * wave.local_stride) // ROW) * ROW
     threads = wave.warps * 32
     fresh = blank(threads * stride, wave.machine.limits.poison)
     if wave.local_stride:

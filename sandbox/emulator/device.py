@@ -18,7 +18,7 @@ from sandbox.emulator.chip import Chip, check_launch, chip_of
 from sandbox.emulator.decode import FUNCTION_BASE, Code
 from sandbox.emulator.faults import Stopped
 from sandbox.emulator.machine import Machine, Tally
-from sandbox.emulator.memory import Arena, Region, Store
+from sandbox.emulator.memory import ROW, Arena, Region, Store
 from sandbox.emulator.names import Placed, Spaces
 from sandbox.emulator.params import pack
 from sandbox.ptx.binding import BoundLaunch, TensorInfo, bind, scratch_bytes
@@ -64,7 +64,7 @@ class EmulatorSession:
         }
         images.reserve(self.image, Arena())  # places only: initialisers may name addresses
         self.kept: dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]] = {}
-        const = np.zeros(max(16, -(-self.image.const.top // 16) * 16), np.uint8)
+        const = np.zeros(max(ROW, -(-self.image.const.top // ROW) * ROW), np.uint8)
         for each in self.image.variables:
             data = images.contents(each, self.image, self.functions)
             if base_space(each) == "const":

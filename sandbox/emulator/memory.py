@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,8 @@ GUARD = 4096
 BASE_ALIGN = 512
 """Alignment of a buffer, as cuMemAlloc gives on every card of today or better."""
 
+ROW = 64
+"""Bytes to which every part of a store is rounded up; no single access is wider."""
 UINT = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 ALL_WRITTEN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
@@ -84,8 +87,8 @@ class Store:
 
 
 def blank(size: int, poison: int, *, written: bool = False) -> Store:
-    """A store of poison, rounded up to whole 16 bytes, in which nothing counts as written unless said so."""
-    rounded = max(16, -(-size // 16) * 16)
+    """A store of poison, rounded up to whole `ROW` bytes, in which nothing counts as written unless said so."""
+    rounded = max(ROW, -(-size // ROW) * ROW)
     data = np.full(rounded, poison, np.uint8) if poison else np.zeros(rounded, np.uint8)
     return Store(data, None if written else np.zeros(rounded, np.uint8))
 
@@ -179,27 +182,46 @@ class Piece:
     region: Region | None = None
 
 
+LONG = 256
+"""Accesses from which on it pays to see whether they are one stretch of memory."""
+
+
+def stretch(piece: Piece, size: int) -> int:
+    """Where an access that is one stretch begins, thread after thread, in units of `size` bytes; -1 when it is none."""
+    index = piece.index
+    count = len(index)
+    if count < LONG or int(index[-1]) - int(index[0]) != (count - 1) * size:
+        return -1
+    if not (index[1:] - index[:-1] == size).all():
+        return -1
+    return int(index[0]) // size
+
+
+def _columns(rows: Array, count: int) -> list[Array]:
+    return [rows[:, 0]] if count == 1 else [rows[:, k] for k in range(count)]
+
+
 def take(piece: Piece, size: int, count: int) -> list[Array]:
-    """`count` consecutive elements of `size` bytes for each thread."""
-    view = piece.store.view(size)
-    index = piece.index if size == 1 else piece.index >> (size.bit_length() - 1)
-    if count == 1:
-        return [view.take(index)]
-    return [view.take(index + k) for k in range(count)]
+    """`count` consecutive elements of `size` bytes for each thread; columns of one array, which is fresh."""
+    rows = _rows(piece.store.view(size), count)
+    first = stretch(piece, size * count)
+    if first >= 0:
+        return _columns(rows[first : first + len(piece.index)].copy(), count)
+    return _columns(rows.take(_places(piece, size * count), axis=0), count)
 
 
 def put(piece: Piece, size: int, values: list[Array]) -> None:
     """Store consecutive elements of `size` bytes for each thread; of two threads at one address the later
     stays.
     """
-    view = piece.store.view(size)
-    index = piece.index if size == 1 else piece.index >> (size.bit_length() - 1)
-    marks = piece.store.written_view(size) if piece.store.written is not None else None
+    count = len(values)
+    first = stretch(piece, size * count)
+    where: Any = slice(first, first + len(piece.index)) if first >= 0 else _places(piece, size * count)
+    rows = _rows(piece.store.view(size), count)
     for k, value in enumerate(values):
-        at = index + k if k else index
-        view[at] = value
-        if marks is not None:
-            marks[at] = ALL_WRITTEN[size]
+        rows[where, k] = value
+    if piece.store.written is not None:
+        _rows(piece.store.written_view(size), count)[where] = ALL_WRITTEN[size]
 
 
 def unwritten(piece: Piece, size: int, count: int) -> Array | None:
@@ -207,11 +229,15 @@ def unwritten(piece: Piece, size: int, count: int) -> Array | None:
     store = piece.store
     if store.written is None or not piece.check:
         return None
-    view = store.written_view(size)
-    index = piece.index if size == 1 else piece.index >> (size.bit_length() - 1)
-    good: Array | None = None
-    for k in range(count):
-        part = view.take(index + k if k else index) == ALL_WRITTEN[size]
-        good = part if good is None else good & part
-    assert good is not None
+    rows = _rows(store.written_view(size), count)
+    good = (rows.take(_places(piece, size * count), axis=0) == ALL_WRITTEN[size]).all(axis=1)
     return None if good.all() else ~good
+
+
+def _rows(view: Array, count: int) -> Array:
+    """Elements as rows of `count`; every space begins and ends at a multiple of any row."""
+    return view.reshape(-1, count)
+
+
+def _places(piece: Piece, size: int) -> Array:
+    return piece.index if size == 1 else piece.index >> (size.bit_length() - 1)

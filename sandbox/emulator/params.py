@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sandbox.emulator.decode import Code
-from sandbox.emulator.memory import Region
+from sandbox.emulator.memory import ROW, Region
 from sandbox.emulator.semantics.types import TYPES
 from sandbox.ptx.binding import BoundLaunch, PointerArg, ScalarArg
 from tasks.errors import CannotJudge
 
 
 def pack(launch: BoundLaunch, code: Code, regions: Mapping[str, Region]) -> npt.NDArray[np.uint8]:
-    """The param space of a launch, uint8, rounded up to 16 bytes."""
-    data = np.zeros(max(16, -(-code.spaces.params.top // 16) * 16), np.uint8)
+    """The param space of a launch, uint8, rounded up to whole `ROW` bytes."""
+    data = np.zeros(max(ROW, -(-code.spaces.params.top // ROW) * ROW), np.uint8)
     for argument in launch.args:
         if isinstance(argument, PointerArg):
             raw = regions[argument.buffer].base.to_bytes(8, "little")

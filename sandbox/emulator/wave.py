@@ -18,7 +18,7 @@ import numpy as np
 from sandbox.emulator.chip import WARP
 from sandbox.emulator.faults import coordinates
 from sandbox.emulator.lanes import Array, Bank, Lanes
-from sandbox.emulator.memory import Region, blank
+from sandbox.emulator.memory import ROW, Region, blank
 from sandbox.emulator.names import FrameShape
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Wave:
         self.block_of: Array = np.repeat(np.arange(blocks), self.block_warps)
         """Block within the wave of each warp."""
         self.shared_size = machine.shared_bytes
-        self.shared_stride = -(-self.shared_size // 16) * 16
+        self.shared_stride = -(-self.shared_size // ROW) * ROW
         self.shared = blank(blocks * self.shared_stride, machine.limits.poison)
         self.shared_base: Array = self.block_of.astype(np.int64) * self.shared_stride
         self.local = blank(0, 0)
