@@ -19,9 +19,7 @@ from sandbox.emulator.memory import (
     ROW,
     TAG_BITS,
     TAGS,
-    WINDOWS,
     Piece,
-    Region,
     Site,
     Store,
     blank,
@@ -29,6 +27,7 @@ from sandbox.emulator.memory import (
     take,
     unwritten,
 )
+from sandbox.emulator.whereabouts import misaligned, out_of_bounds, place, read_only
 
 _TAG_SHIFT = np.uint64(TAG_BITS)
 _LOW = np.uint64((1 << TAG_BITS) - 1)
@@ -40,7 +39,7 @@ def resolve(space: str, lanes: Lanes, addresses: Array, size: int, site: Site, *
     """
     odd = int(np.bitwise_or.reduce(addresses)) & (size - 1)
     if odd:
-        _misaligned(space, lanes, addresses, size, site)
+        misaligned(space, lanes, addresses, size, site)
     if space == "generic":
         first = int(addresses[0]) >> TAG_BITS
         tags = addresses >> _TAG_SHIFT
@@ -83,7 +82,7 @@ def _resolve_global(lanes: Lanes, addresses: Array, size: int, site: Site, write
     else:
         inside, which = arena.inside(addresses.astype(np.uint64), size)
         if not inside.all():
-            _out_of_bounds("global", lanes, addresses, size, site, ~inside, write)
+            out_of_bounds("global", lanes, addresses, size, site, ~inside, write)
         check = not all(arena.regions[int(each)].defined for each in np.unique(which))
     index = (addresses.astype(np.uint64) - np.uint64(GLOBAL_BASE)).view(np.int64)
     return Piece(arena.store, index, "global", None, check, region)
@@ -99,12 +98,12 @@ def _windowed(space: str, lanes: Lanes, addresses: Array, size: int, site: Site,
         store = wave.machine.const if space == "const" else wave.machine.param
         limit = wave.machine.space_size(space)
         if write:
-            _read_only(space, lanes, addresses, size, site)
+            read_only(space, lanes, addresses, size, site)
     high = int(addresses.max()) + size
     if high > limit:
         wide = addresses.astype(np.uint64)
         bad = (wide > np.uint64(limit)) | (wide + np.uint64(size) > np.uint64(limit))
-        _out_of_bounds(space, lanes, addresses, size, site, bad, write)
+        out_of_bounds(space, lanes, addresses, size, site, bad, write)
     index = addresses.astype(np.int64)
     if space == "shared":
         if wave.blocks > 1:
@@ -168,7 +167,7 @@ def check(lanes: Lanes, piece: Piece, addresses: Array, size: int, count: int, s
     position = int(np.flatnonzero(bad)[0])
     address = int(addresses[position])
     plain = address & int(_LOW) if piece.space != "global" else address
-    region, offset, _ = _place(piece.space, lanes, plain)
+    region, offset, _ = place(piece.space, lanes, plain)
     name = region.name if region is not None else piece.space
     who = lanes.wave.who(lanes.locate(position))
     message = (
@@ -220,99 +219,3 @@ def grow_local(wave: Any, size: int) -> None:
         for new, kept in ((fresh.data, old.data), (fresh.written, old.written)):
             new.reshape(threads, stride)[:, : wave.local_stride] = kept.reshape(threads, wave.local_stride)
     wave.local, wave.local_stride = fresh, stride
-
-
-def _place(space: str, lanes: Lanes, address: int) -> tuple[Region | None, int, str]:
-    """(nearest region, offset from its start, where that is in words)."""
-    if space == "global":
-        region = lanes.wave.machine.arena.nearest(address)
-    else:
-        regions: list[Region] = lanes.wave.regions(space)
-        inside = [each for each in regions if each.base <= address < each.end]
-        region = min(
-            inside or regions, key=lambda r: max(r.base - address, address - r.end + 1, 0), default=None
-        )
-    if region is None:
-        return None, address, f"there is no {space} memory"
-    offset = address - region.base
-    if offset < 0:
-        where = f"{several(-offset, 'byte')} before {region.name} begins"
-    elif offset == region.size:
-        where = f"just past the end of {region.name}"
-    elif offset > region.size:
-        where = f"{several(offset - region.size, 'byte')} past the end of {region.name}"
-    else:
-        where = f"in {region.name}, byte {offset}"
-    return region, offset, where
-
-
-def describe(space: str, lanes: Lanes, address: int) -> str:
-    """An address in words: the buffer and the byte in it."""
-    return f"{space} memory {_place(space, lanes, address if space == 'global' else address & int(_LOW))[2]}"
-
-
-def _details(
-    space: str, region: Region | None, offset: int, address: int, size: int, count: int
-) -> dict[str, Any]:
-    return {
-        "space": space,
-        "buffer": region.name if region is not None else None,
-        "offset": offset if region is not None else None,
-        "buffer_bytes": region.size if region is not None else None,
-        "address": address,
-        "size": size,
-        "threads": count,
-    }
-
-
-def _out_of_bounds(
-    space: str, lanes: Lanes, addresses: Array, size: int, site: Site, bad: Array, write: bool
-) -> None:
-    position = int(np.flatnonzero(bad)[0])
-    address = int(addresses[position])
-    region, offset, where = _place(space, lanes, address)
-    count = int(np.count_nonzero(bad))
-    held = f" ({several(region.size, 'byte')})" if region is not None else ""
-    verb = "writes" if write else "reads"
-    if region is not None and 0 <= offset < region.size:
-        where = f"{several(offset + size - region.size, 'byte')} past the end of {region.name}"
-    raise Stopped(
-        FaultKind.OUT_OF_BOUNDS,
-        f"{site.name} {verb} {several(size, 'byte')} at {space} address {address:#x}, {where}{held}, "
-        f"{lanes.wave.who(lanes.locate(position))}; {several(count, 'thread')} here",
-        site.line,
-        lanes.locate(position),
-        _details(space, region, offset, address, size, count),
-    )
-
-
-def _misaligned(space: str, lanes: Lanes, addresses: Array, size: int, site: Site) -> None:
-    bad = (addresses & addresses.dtype.type(size - 1)) != 0
-    position = int(np.flatnonzero(bad)[0])
-    address = int(addresses[position])
-    own, plain = space, address
-    if space == "generic":
-        own = TAGS.get(address >> TAG_BITS, "global")
-        plain = address - WINDOWS.get(own, 0)
-    region, offset, where = _place(own, lanes, plain)
-    count = int(np.count_nonzero(bad))
-    raise Stopped(
-        FaultKind.MISALIGNED,
-        f"{site.name} needs an address that is a multiple of {size}, found {address:#x} ({own}, {where}), "
-        f"{lanes.wave.who(lanes.locate(position))}; {several(count, 'thread')} here",
-        site.line,
-        lanes.locate(position),
-        _details(own, region, offset, address, size, count),
-    )
-
-
-def _read_only(space: str, lanes: Lanes, addresses: Array, size: int, site: Site) -> None:
-    region, offset, where = _place(space, lanes, int(addresses[0]))
-    raise Stopped(
-        FaultKind.READ_ONLY_WRITE,
-        f"{site.name} writes to .{space} memory ({where}), which a kernel may only read, "
-        f"{lanes.wave.who(lanes.locate(0))}",
-        site.line,
-        lanes.locate(0),
-        _details(space, region, offset, int(addresses[0]), size, lanes.n),
-    )

@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, field
 
 from sandbox.device import FaultKind, Limits
-from sandbox.emulator.access import describe
 from sandbox.emulator.chip import Chip, resident_blocks
 from sandbox.emulator.decode import Code
 from sandbox.emulator.faults import Stopped, several
@@ -20,6 +19,7 @@ from sandbox.emulator.livelock import livelock
 from sandbox.emulator.memory import Arena, Piece, Region, Site, Store
 from sandbox.emulator.scheduler import Scheduler
 from sandbox.emulator.wave import Key, Wave
+from sandbox.emulator.whereabouts import describe
 from tasks.errors import CannotJudge
 
 WAVE_WARPS = 2048
