@@ -66,9 +66,8 @@ class Declarations(Operands):
         while self.kinds[self.at] is Kind.DIRECTIVE:
             word = self.texts[self.at][1:]
             if word == "align":
-                place = self.at
                 self.at += 1
-                size = self._alignment(place)
+                size = self._alignment(self.at)
                 if "ptr" in attributes:
                     attributes.append(f"align {size}")
                 else:

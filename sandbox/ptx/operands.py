@@ -34,6 +34,8 @@ class Operands(Cursor):
         """A comma list up to, not including, the semicolon; groups are allowed, as `call` has them."""
         if self.texts[self.at] == ";":
             return ()
+        if self.texts[self.at] == "}" or self.kinds[self.at] is Kind.END:
+            self.fail("';' or ',' to go on with the instruction before")
         result = [self.operand()]
         while self.texts[self.at] == ",":
             self.at += 1
