@@ -163,9 +163,7 @@ LINT_HINTS: Mapping[str, tuple[Severity, str]] = {
         "access or an offset that is a multiple of it.",
     ),
 }
-"""Findings of the PTX lint that are the assembler's silence, and what to do about each; its others concern
-timing and state.
-"""
+"""Kinds of the PTX lint on which the assembler is silent, and what to do; its others concern timing."""
 
 
 def statements(function: Function) -> Iterator[Statement]:

@@ -39,6 +39,8 @@ from tools.toolchain import Tool, find_ptxas
 
 FLAGS = ("-v",)
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
+_COMPILE_TIME = re.compile(r"^ptxas info\s*: Compile time = [^\n]*\n", re.MULTILINE)
+"""The one line that differs from run to run."""
 _PLAN_LINE = re.compile(r"^//![^\n]*", re.MULTILINE)
 
 
@@ -149,7 +151,7 @@ def _ask(text: str, arch: str, tool: Tool, limits: ChildLimits) -> _Answer:
         cubin = cubin_path.read_bytes() if result.code == 0 and cubin_path.is_file() else None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    log = (result.stderr + result.stdout).decode("utf-8", "replace")
+    log = _COMPILE_TIME.sub("", (result.stderr + result.stdout).decode("utf-8", "replace"))
     answer = _Answer(result.code, log, cubin, _trouble_of(result, log, tool))
     if not answer.trouble:
         cache.put(key, _pack(answer))

@@ -36,6 +36,12 @@ SEVERITIES: Mapping[str, Severity] = {
 """The assembler's word → ours."""
 _ORDER: Mapping[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _SHOWN_LINES = 8
+CUT = 1 << 19
+"""Characters from which on a log may have been cut off."""
+MESSAGES = 2000
+"""Messages that are read; a text with more faults has its first ones told."""
+DIAGNOSTICS = 50
+"""Diagnostics that are given, the most important ones."""
 
 
 @dataclass(slots=True)
@@ -51,9 +57,11 @@ class _Finding:
 
 def diagnose(log: str, source: Source, offset: int = 0) -> tuple[Diagnostic, ...]:
     """Diagnostics of an assembler's log, most important first."""
-    findings = [
-        finding for line in log.split("\n") if (finding := _read(line.rstrip("\r"), source)) is not None
-    ]
+    whole = (
+        log[: log.rfind("\n") + 1] if len(log) >= CUT else log
+    )  # the last line of a cut log may be half a line
+    lines = whole.split("\n")[:MESSAGES]
+    findings = [finding for line in lines if (finding := _read(line.rstrip("\r"), source)) is not None]
     groups: dict[tuple[str, tuple[str, ...]], list[_Finding]] = {}
     for finding in _without_consequences(findings):
         groups.setdefault((finding.kind, finding.key), []).append(finding)
@@ -61,7 +69,7 @@ def diagnose(log: str, source: Source, offset: int = 0) -> tuple[Diagnostic, ...
         groups.values(),
         key=lambda group: (min(_ORDER[f.severity] for f in group), min(f.cause.rank for f in group)),
     )
-    return tuple(_merge(group, source, offset) for group in leaders)
+    return tuple(_merge(group, source, offset) for group in leaders[:DIAGNOSTICS])
 
 
 def _read(text: str, source: Source) -> _Finding | None:

@@ -150,6 +150,12 @@ def _illegal_shape(match: re.Match[str], source: Source, line: int | None) -> Re
 
 def _unknown_symbol(match: re.Match[str], source: Source, line: int | None) -> Refined | None:
     name = match["symbol"]
+    if name in OPCODES and line is not None and source.code(line).startswith(name):
+        number, before = source.previous_code(line)
+        return Refined(
+            "unfinished_statement",
+            f"The statement of line {number} does not end: `{before[-80:]}`. Finish it with `;`.",
+        )
     if ranged := re.fullmatch(r"(.*?)(\d+)", name):
         for stem, count in source.register_ranges():
             if stem == ranged[1]:
@@ -186,10 +192,10 @@ def _unknown_symbol(match: re.Match[str], source: Source, line: int | None) -> R
 def _value_expected(match: re.Match[str], source: Source, line: int | None) -> Refined | None:
     op, got, want = match["op"], match["got"], match["want"]
     if op.startswith("setmaxnreg"):
+        near = int(got) // 8 * 8 if got.isdecimal() else 24
         return Refined(
             "setmaxnreg_value",
-            f"`{op}` takes a multiple of 8 from 24 to 256; {got} is not. Use "
-            f"{int(got) // 8 * 8} or {int(got) // 8 * 8 + 8}.",
+            f"`{op}` takes a multiple of 8 from 24 to 256; {got} is not. Use {near} or {near + 8}.",
         )
     if op == "cp.async":
         return Refined(
