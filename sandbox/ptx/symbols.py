@@ -144,14 +144,15 @@ class ModuleSymbols:
 def resolve(module: Module) -> ModuleSymbols:
     """Resolve every name a module declares. Raises PtxSyntaxError for a duplicate."""
     outer = Scope(None, [])
+    defined = {each.name for each in module.variables if "extern" not in each.linkage}
+    kept = [each for each in module.variables if "extern" not in each.linkage or each.name not in defined]
     variables: dict[str, Placed] = {}
-    for space in dict.fromkeys(base_space(each) for each in module.variables):
-        for placed in place(each for each in module.variables if base_space(each) == space):
+    for space in dict.fromkeys(base_space(each) for each in kept):
+        for placed in place(each for each in kept if base_space(each) == space):
             variables[placed.name] = placed
     for item in module.items:
         if isinstance(item, Variable):
-            known = outer.names.get(item.name)
-            if isinstance(known, Placed) and "extern" in (*known.variable.linkage, *item.linkage):
+            if "extern" in item.linkage and item.name in outer.names.keys() | defined:
                 continue
             outer.declare(item.name, variables[item.name], item.span)
         elif isinstance(item, Function):
