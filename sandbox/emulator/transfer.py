@@ -231,15 +231,15 @@ def discard(decoder: Decoder, instruction: Instruction, op: Op) -> None:
         for piece in resolve(space, lanes, where(lanes), size, site, write=True):
             if piece.space != "global" or piece.store.written is None:
                 continue
-            for at in piece.index:
-                start = int(at)
-                region = arena.fits(start + GLOBAL_BASE, start + GLOBAL_BASE + size)
-                if region is not None and region.defined:
+            lines = np.unique(piece.index)
+            _, which = arena.inside((lines + GLOBAL_BASE).astype(np.uint64), size)
+            for region in (arena.regions[int(number)] for number in np.unique(which)):
+                if region.defined:
                     arena.written_of(region)[:] = 1
                     region.defined = False
-                piece.store.written[start : start + size] = 0
-                piece.store.data[start : start + size] = lanes.wave.machine.limits.poison
-                piece.store.data[start : start + size] = poison
+            every = lines[:, None] + np.arange(size)
+            piece.store.written[every] = 0
+            piece.store.data[every] = poison
         lanes.wave.machine.changed()
 
     op.run = run
