@@ -1,8 +1,8 @@
 """Child processes that run tools: warm between calls, bounded in memory and time, killed as a group.
 
 Invariants
-- A call runs in a process of its own session; when its time is up, or its caller is cancelled, the process
-  group is killed and reaped.
+- A call runs in a process of its own session; when its time is up, or its caller is cancelled, it is
+  killed with everything it started, and reaped.
 - Nothing that a candidate or a library prints is read as a result: answers come over a dedicated pipe.
 - A worker that died is replaced at the next call; so is one that served `RECYCLE` calls: leaks stay bounded.
 - After `close`, and after the parent's death, no worker is left.
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from sandbox.worker import read_frame, write_frame
+from sandbox.worker import kill_tree, read_frame, write_frame
 from tasks.errors import WorkerLost
 
 T = TypeVar("T")
@@ -88,10 +88,9 @@ class Worker:
         return read_frame(self._answers)
 
     def kill(self) -> None:
-        """Kill the whole process group at once; a pending `exchange` then returns None."""
+        """Kill the process and all it started at once; a pending `exchange` then returns None."""
         if self._process.returncode is None:  # not reaped: the group's number is still ours
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            kill_tree(self._process.pid)
 
     def epitaph(self) -> str:
         """How the process ended, with the end of what it wrote to stderr."""

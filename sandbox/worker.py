@@ -6,7 +6,7 @@ CALLS, ANSWERS and LIFELINE are inherited file descriptors, MEMORY is a limit in
 
 Invariants
 - Answers travel over ANSWERS alone, each as an 8-byte length and a pickle; stdout and stderr mean nothing.
-- When the parent is gone, LIFELINE ends and the whole process group is killed, even in the middle of a call.
+- When the parent is gone, LIFELINE ends and the worker is killed with all its children, even in mid-call.
 - An error of ptxmend keeps its type on the way back; any other becomes an `InfraError` with its traceback as
   a note.
 """
@@ -23,6 +23,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tasks.errors import CandidateError, InfraError, InputError, PtxmendError
@@ -88,6 +89,29 @@ def answer(call: bytes) -> bytes:
         return pickle.dumps((False, portable(error)), pickle.HIGHEST_PROTOCOL)
 
 
+def kill_tree(process: int) -> None:
+    """Kill a session leader's process group, and every descendant that made a session of its own."""
+    doomed = {process}
+    parents = _parents()
+    while more := {child for child, parent in parents.items() if parent in doomed} - doomed:
+        doomed |= more
+    for each in doomed - {process}:
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+
+
+def _parents() -> dict[int, int]:
+    """Process → parent, of all processes; empty where there is no /proc."""
+    found: dict[int, int] = {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if entry.isdigit():
+            with suppress(OSError, ValueError), open(f"/proc/{entry}/stat") as stat:
+                found[int(entry)] = int(stat.read().rsplit(")", 1)[1].split()[1])
+    return found
+
+
 def _limit(memory: int) -> None:
     if memory:
         limits = ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_AS, memory + ADDRESS_SPACE_SLACK))
@@ -100,7 +124,7 @@ def _limit(memory: int) -> None:
 def _die_with_parent(lifeline: int) -> None:
     while os.read(lifeline, 1):
         pass
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    kill_tree(os.getpid())
 
 
 def main(arguments: list[str]) -> int:

@@ -76,9 +76,13 @@ def _nonfinite(case: _Case) -> str:
 
 def _state(case: _Case) -> str:
     return (
-        f"right in the first {case.before} launches, wrong in the next, right again after a reload: "
+        f"right in {_launches(case.before)}, wrong in the next, right again after a reload: "
         f"the kernel keeps state in module variables from launch to launch; {_values(case)}"
     )
+
+
+def _launches(number: int) -> str:
+    return "the first launch" if number == 1 else f"the first {number} launches"
 
 
 def _replay(case: _Case) -> str:

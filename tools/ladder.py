@@ -83,6 +83,7 @@ def assemble(job: Job, evaluation: Evaluation | None = None) -> StageResult:
     """Read the plan, assemble with ptxas, and check that plan and module fit. Starts an evaluation."""
     started = time.monotonic()
     task = load_task(job.task)
+    _device(job)  # a device that does not exist is said before any work
     if job.text is None:
         return StageResult(_blank(job, task, Verdict.NO_CANDIDATE, f"no candidate: {job.reason}"))
     read = _read(job.text)

@@ -53,7 +53,7 @@ def refuse(kind: str) -> None:
 
 
 def sleep_with_child(path: str) -> None:
-    child = subprocess.Popen(["sleep", "1000"])
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     Path(path).write_text(f"{os.getpid()} {child.pid}")
     time.sleep(1000)
 
