@@ -5,9 +5,8 @@ Fragments. Lane l has g = l // 4 and t = l % 4. Register r of A holds E = 32 // 
 holds elements of column g from row E·t + 4·E·r on. C and D hold pairs: elements 2i and 2i + 1 are columns
 2t and 2t + 1 of row g + 8·i. For f64 a register is one element (E = 1).
 
-Arithmetic. Products are exact; they are summed in double, the accumulator is added, and the result is
-rounded once to the type of D. Hardware aligns the products of a step to the largest one and truncates, so
-its last bits may differ. Integer products are exact and wrap, or clamp with `.satfinite`.
+Arithmetic. Products are exact; `accumulate` says how their sum is rounded. Integer results wrap, or clamp
+with `.satfinite`.
 
 Source: PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions: mma", "Matrix Fragments for mma".
 """
@@ -19,8 +18,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from sandbox.emulator.semantics.accumulate import SUMS
 from sandbox.emulator.semantics.floating import canonical
 from sandbox.emulator.semantics.formats import decode, narrow_half, widen_brain
+from sandbox.emulator.semantics.rounding import to_single
 from sandbox.emulator.semantics.types import Array, Lowered, Lowering, Modifiers, quiet, split
 
 Decode = Callable[[Array], Array]
@@ -147,6 +148,8 @@ def _mma(modifiers: Modifiers) -> Lowered | None:
     count_a, count_b = per_a // per, per_b // per
     count_c = per_c // 2 if c_type == "f16" else per_c
 
+    add_up, direction = SUMS[family]
+
     def multiply(active: Array, *registers: Array) -> tuple[Array, ...]:
         warps = active.shape[0]
         a = decode_a(_stack(registers[:count_a], active)).reshape(warps, -1)
@@ -154,24 +157,26 @@ def _mma(modifiers: Modifiers) -> Lowered | None:
         c = _stack(registers[count_a + count_b :], active)
         left = np.take(a, index_a, axis=1).reshape(warps, m, k).astype(np.float64)
         right = np.take(b, index_b, axis=1).reshape(warps, k, n).astype(np.float64)
-        product = np.take(np.matmul(left, right).reshape(warps, -1), back, axis=1).reshape(warps, 32, per_c)
-        if c_type == "s32":
-            total = product.astype(np.int64) + c
-            total = np.clip(total, -(1 << 31), (1 << 31) - 1) if satfinite else total
-            value = total.astype(np.int32)
+        if c_type == "f16":
+            c = split(c, _F16)
+        before = np.take(c.reshape(warps, -1), index_c, axis=1).reshape(warps, m, n).astype(np.float64)
+        total = np.take(add_up(left, right, before).reshape(warps, -1), back, axis=1).reshape(
+            warps, 32, per_c
+        )
+        if result == "s32":
+            total = np.clip(total, -(2.0**31), 2.0**31 - 1) if satfinite else total
+            value = total.astype(np.int64).astype(np.int32)
+        elif result == "f16":
+            value = narrow_half(total).view(np.uint32)
         else:
-            total = product + (split(c, _F16).reshape(warps, 32, per_c) if c_type == "f16" else c)
-            if result == "f16":
-                value = narrow_half(total).view(np.uint32)
-            else:
-                value = canonical(total.astype(np.float32)) if result == "f32" else total
+            value = canonical(to_single(total, direction)) if result == "f32" else total
         return tuple(value[..., place] for place in range(value.shape[-1]))
 
     register_a, register_b = _REGISTER.get(a_type, "b32"), _REGISTER.get(b_type, "b32")
     sources = (register_a,) * count_a + (register_b,) * count_b
     sources += ({"f16": "f16x2"}.get(c_type, c_type),) * count_c
     results = ("f16x2",) * (per_c // 2) if result == "f16" else (result,) * per_c
-    return Lowered(sources, results, quiet(multiply, block=256), "warp")
+    return Lowered(sources, results, quiet(multiply, block=128), "warp")
 
 
 LOWERINGS: Mapping[str, Lowering] = {"mma": _mma}

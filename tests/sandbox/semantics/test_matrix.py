@@ -148,7 +148,7 @@ def test_f64(m: int, k: int) -> None:
     text = mma(f"m{m}n8k{k}", f"f64.f64.f64.f64{extra}", (per_c, per_a, per_b, per_c))
     found = run(text, *sources)
     for got, want in zip(found, registers(fragment(a @ b + c, c16, per_c), np.float64), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-13)
+        np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("first", ["s8", "u8"])
