@@ -22,7 +22,8 @@ MAX_LENGTH: Final = 500
 MAX_DEPTH: Final = 32
 MAX_VALUE: Final = 2**63
 GRAMMAR: Final = (
-    "integers, axis names, + - * // %, unary minus, min(), max(), cdiv() and parentheses (nothing else, no other calls, no text)"
+    "integers, axis names, + - * // %, unary minus, min(), max(), cdiv() and parentheses "
+    "(nothing else, no other calls, no text)"
 )
 
 
@@ -78,7 +79,9 @@ def parse(text: str) -> Expression:
     if not stripped:
         raise ExpressionError(f"expected an expression made of {GRAMMAR}; found nothing", 1)
     if len(text) > MAX_LENGTH:
-        raise ExpressionError(f"expected at most {MAX_LENGTH} characters in an expression; found {len(text)}", MAX_LENGTH + 1)
+        raise ExpressionError(
+            f"expected at most {MAX_LENGTH} characters in an expression; found {len(text)}", MAX_LENGTH + 1
+        )
     allowed = _ALPHABET.match(stripped)
     if allowed is None or allowed.end() != len(stripped):
         end = allowed.end() if allowed else 0
@@ -103,7 +106,9 @@ def evaluate(text: str, axes: Mapping[str, int]) -> int:
 
 
 def _refuse(text: str, column: int, found: str) -> ExpressionError:
-    return ExpressionError(f"expression {_shown(text)}, column {column}: expected {GRAMMAR}; found {found}", column)
+    return ExpressionError(
+        f"expression {_shown(text)}, column {column}: expected {GRAMMAR}; found {found}", column
+    )
 
 
 def _shown(text: str) -> str:
@@ -113,11 +118,15 @@ def _shown(text: str) -> str:
 def _check(node: ast.expr, text: str, names: set[str], depth: int) -> None:
     column = node.col_offset + 1
     if depth > MAX_DEPTH:
-        raise ExpressionError(f"expression {_shown(text)}, column {column}: nested deeper than {MAX_DEPTH} levels", column)
+        raise ExpressionError(
+            f"expression {_shown(text)}, column {column}: nested deeper than {MAX_DEPTH} levels", column
+        )
     match node:
         case ast.Constant(value=int() as value) if not isinstance(value, bool):
             if value > MAX_VALUE:
-                raise ExpressionError(f"expression {_shown(text)}, column {column}: {value} is beyond 2**63", column)
+                raise ExpressionError(
+                    f"expression {_shown(text)}, column {column}: {value} is beyond 2**63", column
+                )
         case ast.Name(id=name):
             if name in _FUNCTIONS:
                 raise _refuse(text, column, f"{name} without its arguments")
@@ -148,7 +157,8 @@ def _value(node: ast.expr, text: str, axes: Mapping[str, int]) -> int:
             if name not in axes:
                 known = ", ".join(sorted(axes)) or "none"
                 raise ExpressionError(
-                    f"expression {_shown(text)}, column {column}: expected an axis ({known}); found {name}", column
+                    f"expression {_shown(text)}, column {column}: expected an axis ({known}); found {name}",
+                    column,
                 )
             return _bounded(int(axes[name]), text, column)
         case ast.UnaryOp(op=operator, operand=operand):
@@ -170,5 +180,7 @@ def _value(node: ast.expr, text: str, axes: Mapping[str, int]) -> int:
 
 def _bounded(value: int, text: str, column: int) -> int:
     if abs(value) > MAX_VALUE:
-        raise ExpressionError(f"expression {_shown(text)}, column {column}: the value is beyond 2**63", column)
+        raise ExpressionError(
+            f"expression {_shown(text)}, column {column}: the value is beyond 2**63", column
+        )
     return value

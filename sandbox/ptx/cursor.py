@@ -236,7 +236,7 @@ class Cursor:
             start += 1
         return start
 
-    def _primary(self, what: str) -> tuple[str, int]:
+    def _primary(self, what: str) -> tuple[str, int]:  # noqa: RET503  (fail never returns)
         kind, text = self.kinds[self.at], self.texts[self.at]
         if kind is Kind.INT:
             value = _literal(text)

@@ -56,7 +56,7 @@ class Operands(Cursor):
             return Name(base, component, span)
         return Name(text, "", span)
 
-    def operand(self) -> Operand:
+    def operand(self) -> Operand:  # noqa: RET503  (fail never returns)
         """One operand."""
         at = self.at
         kind, text = self.kinds[at], self.texts[at]

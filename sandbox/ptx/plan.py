@@ -269,10 +269,8 @@ class _Reader:
 
     def items(self, node: yaml.Node, what: str, field: str) -> tuple[str, ...]:
         """A bare comma list, a YAML list, or one value."""
-        if isinstance(node, yaml.SequenceNode):
-            text = ", ".join(self.text(item, what) for item in node.value)
-        else:
-            text = self.text(node, what)
+        parts_given = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        text = ", ".join(self.text(item, what) for item in parts_given)
         if not text:
             return ()
         parts = _split(text)

@@ -107,7 +107,8 @@ def _immediate(value: Immediate) -> str:
 
 
 def _offset(offset: int) -> str:
-    return f"+{offset}" if offset >= 0 else f"-{-offset}"
+    # ptxas takes `+-4` everywhere, `-4` not after a register.
+    return f"+{offset}"
 
 
 def _initializer(init: Initializer) -> str:

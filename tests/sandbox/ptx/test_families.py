@@ -8,9 +8,40 @@ from sandbox.ptx.nodes import Instruction
 from sandbox.ptx.parser import parse_module
 from tests.sandbox.ptx.samples import module_with
 
-NAMES = """cp_async ldmatrix stmatrix mma_sync mma_sp wgmma wgmma_sync tma_load tma_store tma_reduce tma_prefetch bulk_copy
-bulk_reduce mbarrier cluster mapa setmaxnreg elect fence_proxy redux shfl vote match atomic griddepcontrol st_async tcgen05_mma
-tcgen05_ld tcgen05_st tcgen05_cp tcgen05_alloc tcgen05_commit""".split()
+NAMES = [
+    "cp_async",
+    "ldmatrix",
+    "stmatrix",
+    "mma_sync",
+    "mma_sp",
+    "wgmma",
+    "wgmma_sync",
+    "tma_load",
+    "tma_store",
+    "tma_reduce",
+    "tma_prefetch",
+    "bulk_copy",
+    "bulk_reduce",
+    "mbarrier",
+    "cluster",
+    "mapa",
+    "setmaxnreg",
+    "elect",
+    "fence_proxy",
+    "redux",
+    "shfl",
+    "vote",
+    "match",
+    "atomic",
+    "griddepcontrol",
+    "st_async",
+    "tcgen05_mma",
+    "tcgen05_ld",
+    "tcgen05_st",
+    "tcgen05_cp",
+    "tcgen05_alloc",
+    "tcgen05_commit",
+]
 
 
 def one(text: str) -> Instruction:
@@ -102,7 +133,8 @@ def test_work_of_one_execution(text: str, work: Work | None) -> None:
     family = family_of(found)
     assert family is not None
     measure = FAMILIES[family].work
-    assert measure is not None and measure(found) == work
+    assert measure is not None
+    assert measure(found) == work
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_canonical_text() -> None:
     found = Instruction(
         "ld", ("global", "f32"), (Name("%f1"), Address(Name("%rd1"), -4)), Guard(Name("%p1"), True)
     )
-    assert print_instruction(found) == "@!%p1 ld.global.f32 %f1, [%rd1-4];"
+    assert print_instruction(found) == "@!%p1 ld.global.f32 %f1, [%rd1+-4];"
 
 
 words = st.from_regex(r"[%$_]?[a-z][a-z0-9_$]{0,6}", fullmatch=True).filter(lambda word: word != "generic")
@@ -133,7 +133,7 @@ tuning = st.sampled_from(
         Directive("noreturn"),
         Directive("pragma", ('"x"',)),
         Directive("attribute", (".unified(1,2)",)),
-    ]  # fmt: skip
+    ]
 )
 functions = st.builds(
     Function,

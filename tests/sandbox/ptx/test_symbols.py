@@ -36,17 +36,23 @@ def test_names_find_their_meaning_from_the_inside_out() -> None:
     outer = symbols.root.children[0]
     inner = outer.children[0]
     first, second = outer.find("%r1"), inner.find("%r1")
-    assert isinstance(first, Register) and isinstance(second, Register)
-    assert (first.type, second.type) == ("b32", "f32") and first.id != second.id
+    assert isinstance(first, Register)
+    assert isinstance(second, Register)
+    assert (first.type, second.type) == ("b32", "f32")
+    assert first.id != second.id
     assert outer.find("%r1") is first
     shared_with_outer = inner.find("%r3")
-    assert isinstance(shared_with_outer, Register) and shared_with_outer is outer.find("%r3")
-    assert outer.find("%r4") is None and outer.find("%r01") is None and outer.find("%x") is None
+    assert isinstance(shared_with_outer, Register)
+    assert shared_with_outer is outer.find("%r3")
+    assert outer.find("%r4") is None
+    assert outer.find("%r01") is None
+    assert outer.find("%x") is None
     assert isinstance(outer.find("single"), Register)
     assert isinstance(outer.find("table"), Placed)
     assert isinstance(outer.find("f"), Function)
     assert isinstance(outer.find("lists"), Directive)
-    assert isinstance(outer.find("OUTER"), Label) and outer.find("INNER") is None
+    assert isinstance(outer.find("OUTER"), Label)
+    assert outer.find("INNER") is None
     assert isinstance(inner.find("INNER"), Label)
     assert set(symbols.labels) == {"INNER", "OUTER"}
 
@@ -91,7 +97,8 @@ def test_declarations_ahead_of_definitions_are_no_duplicates() -> None:
 
 
 def test_special_registers_have_types() -> None:
-    assert SPECIAL_REGISTERS["%tid"] == "v4.u32" and SPECIAL_REGISTERS["%clock64"] == "u64"
+    assert SPECIAL_REGISTERS["%tid"] == "v4.u32"
+    assert SPECIAL_REGISTERS["%clock64"] == "u64"
 
 
 @pytest.mark.parametrize(
