@@ -68,6 +68,10 @@ class Wave:
         self.shared_size = machine.shared_bytes
         self.shared_stride = -(-self.shared_size // ROW) * ROW
         self.shared = blank(blocks * self.shared_stride, machine.limits.poison)
+        if self.shared_size and self.shared.written is not None:
+            # What lies between two blocks' parts is nobody's; it must not keep the store from being complete.
+            parts = self.shared.written[: blocks * self.shared_stride].reshape(blocks, self.shared_stride)
+            parts[:, self.shared_size :] = 1
         self.shared_base: Array = self.block_of.astype(np.int64) * self.shared_stride
         self.local = blank(0, 0)
         self.local_stride = 0
