@@ -19,6 +19,7 @@ import numpy as np
 
 from sandbox.device import Buffer, Bytes
 from tasks.dtypes import to_bytes
+from tasks.errors import InputError
 from tasks.expressions import evaluate
 from tasks.schema import Role, Workload
 from tools.numerics import Expectation
@@ -105,6 +106,10 @@ def of_inputs(task: LoadedTask, workload: Workload, name: str, inputs: Mapping[s
     pristine = {key: tensor.clone() for key, tensor in inputs.items()}
     reference, honest = task.reference(inputs, axes), task.honest(inputs, axes)
     magnitude = task.magnitude(inputs, axes) or {}
+    for key in task.task.outputs:
+        for part, given in (("reference", reference), ("honest", honest), ("magnitude", magnitude)):
+            if key in given or part != "magnitude":
+                _shaped(task, workload, axes, part, key, given.get(key))
     rule = task.task.tolerance
     expected = {
         key: Expectation(
@@ -121,6 +126,24 @@ def of_inputs(task: LoadedTask, workload: Workload, name: str, inputs: Mapping[s
     }
     data = {key: to_bytes(tensor) for key, tensor in pristine.items()}
     return Problem(task, workload, name, axes, pristine, data, expected)
+
+
+def _shaped(
+    task: LoadedTask,
+    workload: Workload,
+    axes: Mapping[str, int],
+    part: str,
+    output: str,
+    tensor: torch.Tensor | None,
+) -> None:
+    """Raise InputError unless what `reference.py` gives for an output has the output's shape."""
+    found = None if tensor is None else tuple(tensor.shape)
+    wanted = task.shapes(axes)[output]
+    if found != wanted:
+        raise InputError(
+            f"{task.folder / 'reference.py'}: {part}() must give {output} with shape {wanted} on workload "
+            f"{workload.name}; found {found}"
+        )
 
 
 def mixed(base: Problem, other: Problem, seed: int, *, rows: bool) -> Problem:

@@ -86,6 +86,15 @@ def test_a_reference_that_varies_is_refused(tmp_path: Path) -> None:
     assert "reference" in errors(lint_task(task))
 
 
+def test_a_reference_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
+    source = (
+        "def reference(inputs, axes):\n    return {'y': 2 * inputs['x'].double()[:1] + 1}\n\n\n"
+        "def honest(inputs, axes):\n    return {'y': 2 * inputs['x'] + 1}\n"
+    )
+    findings = lint_task(doctored(tmp_path / "affine", lambda text: None, source))
+    assert any(each.kind == "inputs" and "must give y with shape" in each.message for each in findings)
+
+
 def test_every_impostor_has_words() -> None:
     assert set(MEANING) == set(IMPOSTORS)
 
