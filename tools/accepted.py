@@ -329,6 +329,19 @@ RULES: tuple[tuple[str, Severity, Rule], ...] = (
 )
 """Class, severity, rule; the surest and gravest first."""
 
+REMARKS: frozenset[str] = frozenset(
+    {
+        "no_visible_entry",
+        "missing_address_size",
+        "missing_ret",
+        "driver_function",
+        "dynamic_shared",
+        "setmaxnreg_kept",
+        "decimal_literal",
+    }
+)
+"""Classes that say what merely is so: diagnostics of severity info, but nothing to be warned of."""
+
 EXPLAINS: Mapping[str, str] = {
     "no_kernel": "no_entry",
     "wgmma_call_in_flight": "wgmma_fence_injected",

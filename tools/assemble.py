@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tasks.errors import InfraError, InputError
 from tools import cache
-from tools.accepted import accepted
+from tools.accepted import REMARKS, accepted
 from tools.causes import find_cause
 from tools.child import ChildLimits, ChildResult, run_limited
 from tools.diagnose import diagnose, read_resources
@@ -52,7 +52,7 @@ class AssembleResult:
     diagnostics: tuple[Diagnostic, ...]
     """Errors first, then warnings, then advice."""
     warnings: tuple[Warning_, ...]
-    """The warnings and advice among the diagnostics, for the evaluation."""
+    """The warnings and advice among the diagnostics, for the evaluation; not mere remarks."""
     cubin: bytes | None
     log: str
     """As the assembler printed it (its first part); for a person to read."""
@@ -125,7 +125,7 @@ def _result(
     warnings = tuple(
         Warning_(kind=item.kind, message=f"{item.message} {item.hint}".strip(), line=item.line)
         for item in diagnostics
-        if item.severity != "error"
+        if item.severity != "error" and item.kind not in REMARKS
     )
     return AssembleResult(assembly, diagnostics, warnings, cubin, answer.log)
 

@@ -156,7 +156,7 @@ def _unknown_symbol(match: re.Match[str], source: Source, line: int | None) -> R
             "unfinished_statement",
             f"The statement of line {number} does not end: `{before[-80:]}`. Finish it with `;`.",
         )
-    if ranged := re.fullmatch(r"(.*?)(\d+)", name):
+    if ranged := re.fullmatch(r"(.*?)(\d{1,9})", name):
         for stem, count in source.register_ranges():
             if stem == ranged[1]:
                 return Refined(
@@ -192,7 +192,7 @@ def _unknown_symbol(match: re.Match[str], source: Source, line: int | None) -> R
 def _value_expected(match: re.Match[str], source: Source, line: int | None) -> Refined | None:
     op, got, want = match["op"], match["got"], match["want"]
     if op.startswith("setmaxnreg"):
-        near = int(got) // 8 * 8 if got.isdecimal() else 24
+        near = int(got) // 8 * 8 if re.fullmatch(r"[0-9]{1,9}", got) else 24
         return Refined(
             "setmaxnreg_value",
             f"`{op}` takes a multiple of 8 from 24 to 256; {got} is not. Use {near} or {near + 8}.",

@@ -71,6 +71,35 @@ def test_spills_and_advice_become_warnings():
     assert dropped.assembly.ok
 
 
+def test_remarks_are_diagnostics_and_no_warnings():
+    text = HEADER.replace(".address_size 64\n", "") + ".entry k() { }\n"
+    result = assemble(text, "sm_90a")
+    assert {each.kind for each in result.diagnostics} == {
+        "no_visible_entry",
+        "missing_address_size",
+        "missing_ret",
+    }
+    assert {each.severity for each in result.diagnostics} == {"info"}
+    assert result.warnings == ()
+
+
+def test_an_ordinary_kernel_has_nothing_said_of_it():
+    text = HEADER + (
+        ".shared .align 8 .b64 bar;\n"
+        ".visible .entry k(.param .u64 p)\n{\n"
+        ".reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<3>; .reg .f32 %f<9>;\n"
+        "ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; setp.eq.u32 %p1|%p2, %r1, 0;\n"
+        "elect.sync %r2|%p1, -1; shfl.sync.down.b32 %r3|%p2, %r1, 1, 31, -1;\n"
+        "ld.global.v4.f32 {%f1, %f2, %f3, _}, [%rd1+16]; @!%p1 bra DONE;\n"
+        "mov.u32 %r4, bar; mbarrier.init.shared::cta.b64 [%r4], 1; mbarrier.arrive.shared::cta.b64 %rd2, [%r4];\n"
+        "WAIT: mbarrier.try_wait.shared::cta.b64 %p2, [%r4], %rd2; @!%p2 bra WAIT;\n"
+        "st.global.v2.f32 [%rd1+8], {%f1, %f2}; red.global.add.f32 [%rd1], %f3; st.global.u32 [%rd1], %r3;\n"
+        "{ .reg .b32 %r1; mov.b32 %r1, %r2; st.global.u32 [%rd1], %r1; }\n"
+        "DONE: bar.sync 0; ret;\n}\n"
+    )
+    assert assemble(text, "sm_90a").diagnostics == ()
+
+
 @pytest.mark.parametrize("arch", ["sm_91", "sm_9999", "compute_90", "-o/tmp/x", "sm_90a -v", ""])
 def test_an_architecture_that_is_none_is_the_callers_error(arch):
     with pytest.raises(InputError):
