@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sandbox.emulator.harness import HEAD, good, kernel, output, run, zeros
+from tests.sandbox.emulator.harness import HEAD, TID, good, kernel, output, run, zeros
 
 THREADS = 80
 REGS = 4
@@ -255,3 +255,36 @@ def test_nested_scopes_shadow_registers():
         "{ .reg .b32 %r1; mov.u32 %r1, 2; st.global.u32 [%rd1+4], %r1; }\nst.global.u32 [%rd1], %r1; ret; }\n"
     )
     assert good(run(text, output(8))).tolist() == [1, 2]
+
+
+def exchanges(seed: int) -> tuple[str, list[int]]:
+    """Both halves of a warp exchange by shfl on ways of their own, after loops of unlike length; and what
+    comes out.
+    """
+    rng = random.Random(seed)
+    lines = [TID + "mov.u32 %r2, %r1;"]
+    values = list(range(64))
+    for step in range(6):
+        bit = rng.randrange(5)
+        first, second = (1 << rng.choice([each for each in range(5) if each != bit]) for _ in range(2))
+        literal = rng.randrange(1, 9)
+        members = sum(1 << lane for lane in range(32) if lane >> bit & 1)
+        lines += [
+            f"and.b32 %r3, %r1, {1 << bit}; setp.ne.u32 %p1, %r3, 0; @%p1 bra A{step}; and.b32 %r5, %r1, 3;",
+            f"L{step}: sub.u32 %r5, %r5, 1; setp.lt.s32 %p3, %r5, 0; @!%p3 bra L{step};",
+            f"shfl.sync.bfly.b32 %r4, %r2, {first}, 31, {MASK ^ members}; mad.lo.u32 %r2, %r4, 3, %r2; bra "
+            f"J{step};",
+            f"A{step}: shfl.sync.bfly.b32 %r4, %r2, {second}, 31, {members}; xor.b32 %r2, %r4, {literal};",
+            f"J{step}: " + rng.choice(["", "bar.warp.sync -1;", "bar.sync 0;"]),
+        ]
+        values = [
+            values[t ^ second] ^ literal if t >> bit & 1 else (values[t ^ first] * 3 + values[t]) & MASK
+            for t in range(64)
+        ]
+    return kernel("\n".join([*lines, "st.global.u32 [%rd3], %r2;"])), values
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_warp_wide_exchanges_wait_for_the_threads_they_name(seed: int):
+    text, values = exchanges(seed)
+    assert good(run(text, output(256), block=(64,))).tolist() == values
