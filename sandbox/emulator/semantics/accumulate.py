@@ -22,6 +22,7 @@ from sandbox.emulator.semantics.types import Array
 
 Sum = Callable[[Array, Array, Array], Array]
 _GUARD = 25
+_FEW = 16
 _NOTHING = -600
 """An exponent below that of every product."""
 
@@ -46,17 +47,23 @@ def _aligned(a: Array, b: Array, c: Array) -> Array:
     # The warps go last, so that every inner loop of NumPy is long.
     rows, columns = np.ascontiguousarray(a.transpose(2, 1, 0)), np.ascontiguousarray(b.transpose(1, 2, 0))
     start = np.ascontiguousarray(c.transpose(1, 2, 0))
-    largest, sums = _exponents(start), np.empty(start.shape, np.int16)
-    for row, column in zip(_exponents(rows), _exponents(columns), strict=True):
-        np.add(row[:, None, :], column[None, :, :], out=sums)
-        np.maximum(largest, sums, out=largest)
+    # Few warps: all K at once, since calls cost more than memory. Many: one k at a time, to stay in the cache.
+    step = len(rows) if rows.shape[-1] <= _FEW else 1
+    slices = [slice(at, at + step) for at in range(0, len(rows), step)]
+    largest, of_rows, of_columns = _exponents(start), _exponents(rows), _exponents(columns)
+    shape = (step, *start.shape)
+    sums, term = np.empty(shape, np.int16), np.empty(shape)
+    for part in slices:
+        np.add(of_rows[part, :, None, :], of_columns[part, None, :, :], out=sums)
+        np.maximum(largest, sums.max(axis=0) if step > 1 else sums[0], out=largest)
     np.maximum(largest, np.int16(_NOTHING), out=largest)
-    scale, term = _power(_GUARD - largest), np.empty(start.shape)
+    scale = _power(_GUARD - largest)
     total = np.trunc(np.multiply(start, scale))
-    for row, column in zip(rows, columns, strict=True):
-        np.multiply(row[:, None, :], column[None, :, :], out=term)
+    for part in slices:
+        np.multiply(rows[part, :, None, :], columns[part, None, :, :], out=term)
         np.multiply(term, scale, out=term)
-        np.add(total, np.trunc(term, out=term), out=total)
+        np.trunc(term, out=term)
+        np.add(total, term.sum(axis=0) if step > 1 else term[0], out=total)
     result = np.multiply(total, _power(largest - np.int16(_GUARD))).transpose(2, 0, 1)
     special = ~np.isfinite(result)
     return np.where(special, _whole(a, b, c), result) if special.any() else result
