@@ -24,7 +24,7 @@ from sandbox.emulator.flow import Barrier
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.operands import whole
 from sandbox.emulator.warps import Need, ready
-from sandbox.emulator.wave import BARRIERS, Wave
+from sandbox.emulator.wave import BARRIERS, CELLS, Wave
 
 _WARP_MATES = Need(None, barrier=True)
 
@@ -78,11 +78,15 @@ def _note_partial(wave: Wave, op: Op, lanes: Lanes) -> None:
 
 def _arrive(wave: Wave, op: Op, barrier: Barrier, lanes: Lanes) -> Lanes | None:
     numbers = lanes.flat(whole(lanes, barrier.identity(lanes))).astype(np.int64)
-    if numbers.max() >= BARRIERS:
+    if barrier.cluster == "wait":
+        return _wait(wave, op, lanes)
+    if barrier.cluster:
+        _keep(wave.token, lanes, wave.phase[lanes.per_warp(wave.block_of)])
+    elif numbers.max() >= BARRIERS:
         at = int(np.argmax(numbers))
         raise _illegal(op, wave, lanes, at, f"barrier {int(numbers[at])} does not exist; there are 0 to 15")
     blocks = lanes.per_warp(wave.block_of)
-    cell = blocks * BARRIERS + numbers
+    cell = blocks * CELLS + numbers
     threads = np.bincount(cell, minlength=wave.arrived.size)
     touched = np.flatnonzero(threads)
     expected = np.full(wave.arrived.size, -1)
@@ -105,14 +109,14 @@ def _arrive(wave: Wave, op: Op, barrier: Barrier, lanes: Lanes) -> Lanes | None:
         first = lanes.active.argmax(axis=1)
         ids = whole(lanes, barrier.identity(lanes))[rows, first[rows]].astype(np.int64)
         of = lanes.part(wave.block_of)[rows]
-        slots = np.bincount(of * BARRIERS + ids, minlength=wave.arrived.size) * WARP
+        slots = np.bincount(of * CELLS + ids, minlength=wave.arrived.size) * WARP
     pending = wave.expected.ravel()
     clash = touched[(pending[touched] != 0) & (pending[touched] != expected[touched])]
     if len(clash):
         at = int(np.flatnonzero(cell == clash[0])[0])
         raise _illegal(
             op, wave, lanes, at,
-            f"barrier {int(clash[0]) % BARRIERS} already waits for {_people(int(pending[clash[0]]))}, "
+            f"barrier {int(clash[0]) % CELLS} already waits for {_people(int(pending[clash[0]]))}, "
             f"and this asks for {_people(int(expected[clash[0]]))}",
         )  # fmt: skip
     pending[touched] = expected[touched]
@@ -131,19 +135,43 @@ def _arrive(wave: Wave, op: Op, barrier: Barrier, lanes: Lanes) -> Lanes | None:
         wave.machine.event()
         return lanes
     else:
-        key = (lanes.frame, op.pc)
-        mask = lanes.dense()
-        ids = np.full(lanes.active.shape, -1, np.int8)
-        ids[lanes.active] = numbers
-        if lanes.rows is None:
-            np.copyto(wave.barrier_id, ids, where=lanes.active)
-        else:
-            part = wave.barrier_id[lanes.rows]
-            np.copyto(part, ids, where=lanes.active)
-            wave.barrier_id[lanes.rows] = part
-        held = wave.barred.get(key)
-        wave.barred[key] = mask if held is None else held | mask
+        _hold(wave, op, lanes, numbers)
     release(wave)
+    return going
+
+
+def _keep(table: Array, lanes: Lanes, values: Array) -> None:
+    """Set active lanes of a table [warps, 32]; values: flat."""
+    active = lanes.active
+    part = table if lanes.rows is None else table[lanes.rows]
+    part[active] = values
+    if lanes.rows is not None:
+        table[lanes.rows] = part
+
+
+def _hold(wave: Wave, op: Op, lanes: Lanes, numbers: Array) -> None:
+    """These threads wait at barriers of these numbers."""
+    _keep(wave.barrier_id, lanes, numbers)
+    key = (lanes.frame, op.pc)
+    mask = lanes.dense()
+    held = wave.barred.get(key)
+    wave.barred[key] = mask if held is None else held | mask
+
+
+def _wait(wave: Wave, op: Op, lanes: Lanes) -> Lanes | None:
+    """Threads wait for the phase of the cluster's barrier at which they arrived; those whose phase is over go
+    on.
+    """
+    release(wave)
+    token = lanes.part(wave.token)
+    if (token[lanes.active] < 0).any():
+        at = int(np.flatnonzero(token[lanes.active] < 0)[0])
+        raise _illegal(op, wave, lanes, at, "waits for the cluster without having arrived")
+    over = token < wave.phase[lanes.part(wave.block_of)][:, None]
+    going = lanes.narrowed(over)
+    rest = lanes.narrowed(~over)
+    if rest is not None:
+        _hold(wave, op, rest, np.full(rest.n, BARRIERS, np.int8))
     return going
 
 
@@ -220,6 +248,7 @@ def release(wave: Wave) -> bool:
         else:
             del wave.barred[key]
     wave.barrier_id[free] = -1
+    wave.phase += full[:, BARRIERS]
     clear(wave, np.flatnonzero(full.ravel()))
     wave.machine.event()
     return True

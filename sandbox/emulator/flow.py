@@ -28,6 +28,7 @@ from sandbox.emulator.lanes import Lanes
 from sandbox.emulator.names import Callee
 from sandbox.emulator.operands import Reader, Unsupported, Writer, elements, reader, register_of, writer
 from sandbox.emulator.warps import Need
+from sandbox.emulator.wave import BARRIERS
 from sandbox.ptx.nodes import Directive, Group, Immediate, Instruction, Name, Operand
 
 
@@ -45,6 +46,8 @@ class Barrier:
     """popc, and, or; '' for none."""
     predicate: Reader | None = None
     result: Writer | None = None
+    cluster: str = ""
+    """arrive or wait of a cluster's barrier; '' for a block's."""
 
 
 @dataclass(slots=True)
@@ -150,7 +153,12 @@ def bar(decoder: Decoder, instruction: Instruction, op: Op) -> None:
         op.run = nothing
         return
     if mods and mods[0] == "cluster":
-        raise Unsupported("a barrier of a cluster")
+        if mods[1] not in ("arrive", "wait"):
+            raise Unsupported(f"cluster barrier action .{mods[1]}")
+        last = reader(decoder, Immediate(BARRIERS, "int"), "u32")
+        op.kind, op.collective = BARRIER, "aligned" in mods
+        op.detail = Barrier(mods[1] == "arrive", "aligned" in mods, last, None, cluster=mods[1])
+        return
     action = mods[0]
     if action not in ("sync", "arrive", "red"):
         raise Unsupported(f"barrier action .{action}")

@@ -140,10 +140,8 @@ def _phrase(wave: Wave, key: Key, op: Op, mask: Array, block: int, at: str) -> s
         came = int((wave.arrived if goal < 0 else wave.slots)[block, number])
         if goal < 0:
             goal = int(np.count_nonzero(wave.live[rows]))
-        assert number < BARRIERS
-        text += f": {came} of {goal} threads came to barrier {number}" + (
-            " (.aligned)" if detail.aligned else ""
-        )
+        name = f"barrier {number}" if number < BARRIERS else "the cluster's barrier"
+        text += f": {came} of {goal} threads came to {name}" + (" (.aligned)" if detail.aligned else "")
     return text
 
 

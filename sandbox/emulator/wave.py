@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from sandbox.emulator.machine import Machine
 
 BARRIERS = 16
+"""Barriers a kernel can name; one more, behind them, is the barrier of a cluster of one block."""
+CELLS = BARRIERS + 1
 
 
 class Frame:
@@ -82,14 +84,18 @@ class Wave:
         self.parked: dict[Key, Array] = {}
         self.barred: dict[Key, Array] = {}
         self.barrier_id: Array = np.full((self.warps, WARP), -1, np.int8)
-        self.arrived: Array = np.zeros((blocks, BARRIERS), np.int64)
+        self.arrived: Array = np.zeros((blocks, CELLS), np.int64)
         """Threads that came to each barrier, those that only arrived too."""
-        self.slots: Array = np.zeros((blocks, BARRIERS), np.int64)
+        self.slots: Array = np.zeros((blocks, CELLS), np.int64)
         """The same counted as the instruction counts: whole warps for aligned forms."""
-        self.expected: Array = np.zeros((blocks, BARRIERS), np.int64)
+        self.expected: Array = np.zeros((blocks, CELLS), np.int64)
         """Threads a barrier waits for; 0 when nobody is there, -1 when all of the block."""
-        self.votes: Array = np.zeros((blocks, BARRIERS), np.int64)
+        self.votes: Array = np.zeros((blocks, CELLS), np.int64)
         """True predicates brought to a reduction."""
+        self.phase: Array = np.zeros(blocks, np.int64)
+        """How often each block's cluster barrier has been complete."""
+        self.token: Array = np.full((self.warps, WARP), -1, np.int64)
+        """Phase of the cluster barrier at which each thread arrived last."""
         self.copies: list[Any] = []
         """Asynchronous copies not yet complete (sandbox.emulator.asynccopy)."""
         self.cached: dict[tuple[str, int], Array] = {}

@@ -294,6 +294,20 @@ def test_barriers_by_number_count_and_reduction():
     assert got.tolist() == [241] * 64 + [164] * 64
 
 
+def test_the_barrier_of_a_cluster_of_one_block():
+    body = (
+        SHARED + TID + "mov.u32 %r9, 0; mov.u32 %r3, sm; shl.b32 %r4, %r1, 2; add.u32 %r5, %r3, %r4; "
+        "xor.b32 %r6, %r4, 508;\n"
+        "add.u32 %r6, %r6, %r3;\nL: add.u32 %r7, %r1, %r9; st.shared.u32 [%r5], %r7;\n"
+        "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; ld.shared.u32 %r8, "
+        "[%r6];\n"
+        "barrier.cluster.arrive; add.u32 %r9, %r9, 1; barrier.cluster.wait; setp.lt.u32 %p1, %r9, 3; @%p1 "
+        "bra L;\n"
+        "st.global.u32 [%rd3], %r8;"
+    )
+    assert (good(run(kernel(body), output(512), block=(128,))) == np.arange(127, -1, -1) + 2).all()
+
+
 def test_mbarrier_hands_over_between_producers_and_consumers():
     body = (
         ".shared .align 8 .b64 full; .shared .align 8 .b64 empty; .shared .align 4 .u32 box;\n"
