@@ -74,7 +74,8 @@ def module_with(body: str) -> str:
     """A module whose entry holds `body`, with a few registers and a table to name."""
     return (
         HEAD
-        + ".global .u32 tab[4];\n.func (.param .b32 r) f(.param .b32 a, .param .b32 b) { ret; }\n.func none() { ret; }\n.visible .entry k(.param .u64 x)\n{\n"
+        + ".global .u32 tab[4];\n.func (.param .b32 r) f(.param .b32 a, .param .b32 b) { ret; }\n"
+        + ".func none() { ret; }\n.visible .entry k(.param .u64 x)\n{\n"
         + "    .reg .pred %p, p;\n    .reg .b32 %a;\n    .reg .b64 %b;\n    .reg .f64 %d;\n"
         + body
         + "\n}\n"
