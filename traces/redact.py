@@ -2,8 +2,9 @@
 
 `redact` is called by `traces.disk`, through which every byte of a run goes. It removes
 - the values of environment variables whose names say that they hold a secret, and of values given to `protect`, plainly,
-  as JSON spells them, and as a URL spells them;
-- what is a key by its form: `sk-…`, and the values of `Authorization` and `x-api-key` headers.
+  as JSON spells them, JSON in JSON included, and as a URL spells them;
+- what is a key by its form: `sk-…` where a word begins (signed and encrypted items are long URL-safe base64, in which it may stand by
+  chance), and the values of `Authorization` and `x-api-key` headers.
 It is idempotent, so what is read back and written again keeps its hash.
 """
 
@@ -21,7 +22,7 @@ SHORTEST = 8
 
 _NAME = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)", re.IGNORECASE)
 _FORMS = re.compile(
-    rb"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{16,}"
+    rb"(?<![A-Za-z0-9_-])sk-[A-Za-z0-9_-]{16,}"
     rb"|(?i:(?P<head>(?:authorization|x-api-key)\\*[\"']?\s*[:=]\s*\\*[\"']?(?:(?:bearer|basic)\s+)?))[A-Za-z0-9._~+/=-]{8,}"
 )
 _protected: set[str] = set()
@@ -49,7 +50,10 @@ def redact(data: bytes) -> bytes:
 @lru_cache(maxsize=4)
 def _values(secrets: frozenset[str]) -> re.Pattern[bytes] | None:
     spelled = {
-        form for secret in secrets for form in (secret, json.dumps(secret)[1:-1], quote(secret, safe=""))
+        form
+        for secret in secrets
+        for once in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+        for form in (secret, once, json.dumps(once)[1:-1], quote(secret, safe=""))
     }
     longest_first = sorted(
         (form.encode("utf-8", "surrogateescape") for form in spelled), key=len, reverse=True
