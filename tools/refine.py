@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sandbox.ptx.symbols import SPECIAL_REGISTERS
 from tools.source import Source
 from tools.syntax import explain_missing_version, explain_parse_error
-from tools.vocabulary import LOOKALIKES, MODIFIERS, OPCODES, SECOND_WORDS, nearest
+from tools.vocabulary import C_NAMES, LOOKALIKES, MODIFIERS, OPCODES, SECOND_WORDS, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _unknown_modifier(match: re.Match[str], source: Source, line: int | None) ->
         return Refined(
             "illegal_shape", _shape_hint(word, source.instruction_with(line, f".{word}"), int(shape[2]))
         )
-    near = nearest(word, MODIFIERS)
+    near = nearest(word, MODIFIERS - {word})
     written = source.instruction_with(line, f".{word}")
     return Refined(
         "unknown_modifier",
@@ -165,7 +166,14 @@ def _unknown_symbol(match: re.Match[str], source: Source, line: int | None) -> R
                     f"{stem}{count - 1}. "
                     f"Write `{stem}<{int(ranged[2]) + 1}>` or use a declared register.",
                 )
-    near = nearest(name, source.identifiers() - {name})
+    if source.register_type(f"%{name}"):
+        return Refined("undeclared_register", f"`{name}` lacks its percent sign: the register is `%{name}`.")
+    if name in C_NAMES:
+        return Refined(
+            "undeclared_symbol",
+            f"`{name}` is C. In PTX it is the special register {C_NAMES[name]}.x (.y, .z).",
+        )
+    near = nearest(name, (source.identifiers() | frozenset(SPECIAL_REGISTERS)) - {name})
     also = f" Did you mean {' or '.join(f'`{other}`' for other in near)}?" if near else ""
     if name.startswith("%"):
         return Refined(
@@ -173,6 +181,8 @@ def _unknown_symbol(match: re.Match[str], source: Source, line: int | None) -> R
             f"No register `{name}` is declared in this scope. Declare it with .reg.{also}",
         )
     instruction = source.instruction_with(line, name)
+    if re.match(rf"@!?{re.escape(name)}(?![\w$])", instruction):
+        return Refined("undeclared_register", f"The guard `@{name}` names no declared .pred register.{also}")
     if re.match(r"(@!?\S+\s+)?(bra|brx)\b", instruction):
         return Refined(
             "undeclared_label",
@@ -260,6 +270,22 @@ def _mismatch(match: re.Match[str], source: Source, line: int | None) -> Refined
                 "predicate_as_value",
                 f"`{bad}` is a predicate and cannot be a number. Turn it into one with "
                 f"`selp.u32 %r, 1, 0, {bad};`.",
+            )
+        kind = types[-1] if types else ""
+        literal = next(
+            (one for one in operands if re.fullmatch(r"-?(?:0[fFdD][0-9a-fA-F]+|[0-9.]+)", one)), ""
+        )
+        is_float = "." in literal or literal.lstrip("-")[:2].lower() in ("0f", "0d")
+        if literal and is_float is not bool(re.match(r"b?f\d", kind)) and not re.match(r"b\d", kind):
+            wanted = "an integer such as 1" if is_float else "1.0 or 0f3F800000"
+            return Refined(
+                "literal_type",
+                f"`{literal}` is no literal of type .{kind} in `{written[:80]}`. Write {wanted}.",
+            )
+        if "wide" in mnemonic[0]:
+            return Refined(
+                "type_mismatch",
+                f"`{mnemonic[0]}` multiplies two .{kind} operands into a result twice as wide; {told}.",
             )
         if told:
             return Refined(

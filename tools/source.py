@@ -43,9 +43,9 @@ class Source:
 
     def instruction_with(self, number: int | None, token: str) -> str:
         """The statement on a line that holds `token`, without `;`."""
-        for statement in re.split(r"[;{}](?=\s|$|[@%.\w])|^\{|\}$", self.code(number)):
+        for statement in self.code(number).split(";"):
             if token and token in statement:
-                return statement.strip()
+                return re.sub(r"^(?:[{}]\s*|[A-Za-z_$][\w$]*:(?!:)\s*)+", "", statement.strip())
         return ""
 
     def dotted(self, number: int | None, opcode: str) -> str:

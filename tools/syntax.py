@@ -65,6 +65,14 @@ def explain_parse_error(near: str, source: Source, line: int | None) -> tuple[st
         return "float_suffix", "A literal such as 1.0f is C. Write 1.0, or the bits: 0f3F800000."
     if near.startswith(".version") or near.startswith(".target"):
         return "repeated_header", f"`{near}` may stand once, at the top. Remove the second."
+    if re.search(r"\[[^\]]*(?:\*|\+\s*%)", code) and near.startswith(("*", "%")):
+        return (
+            "address_expression",
+            "An address in brackets is one register or name plus a constant. Compute "
+            "the rest before, with mad or add.",
+        )
+    if re.search(rf"\b0{re.escape(near)}\b", code) and re.match(r"[fFdD][0-9A-Fa-f]+$", near):
+        return "float_literal", f"`0{near}` needs all its digits: eight after 0f, sixteen after 0d."
     if code.startswith(near) and _unended(before):
         return "missing_semicolon", f"`;` is missing at the end of line {number}: `{before[-80:]}`."
     if near in WORDS_OF_C or re.match(r"(?:for|if|while|int|float|else)\b", code):

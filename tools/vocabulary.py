@@ -109,6 +109,14 @@ LOOKALIKES: dict[str, str] = {
 }
 """Words of C, of SASS or of other assemblers → what PTX says instead."""
 
+C_NAMES: dict[str, str] = {
+    "threadIdx": "%tid",
+    "blockIdx": "%ctaid",
+    "blockDim": "%ntid",
+    "gridDim": "%nctaid",
+}
+"""Names of CUDA C++ → the special register."""
+
 WORDS_OF_C: frozenset[str] = _words(
     """
     = += -= ++ if else for while do int float double half unsigned char void return const auto struct
