@@ -1,8 +1,8 @@
 """Child processes that run tools: warm between calls, bounded in memory and time, killed as a group.
 
 Invariants
-- A call runs in a process of its own session; when its time is up, or its caller is cancelled, it is
-  killed with everything it started, and reaped.
+- A call runs in a process of its own session; when its time is up, or its caller is cancelled, it is killed
+  with everything it started, and reaped.
 - Nothing that a candidate or a library prints is read as a result: answers come over a dedicated pipe.
 - A worker that died is replaced at the next call; so is one that served `RECYCLE` calls: leaks stay bounded.
 - After `close`, and after the parent's death, no worker is left.
@@ -138,8 +138,8 @@ class Pool:
     async def call(self, function: Callable[..., T], *args: object, seconds: float | None = None) -> T:
         """Run an importable function in a worker and return its value.
 
-        Waits for a free worker first; `seconds` counts from then. Raises what the function raised when
-        that is an error of ptxmend, InfraError for any other, WorkerLost when the process died or was late.
+        Waits for a free worker first; `seconds` counts from then. Raises what the function raised when that
+        is an error of ptxmend, InfraError for any other, WorkerLost when the process died or was late.
         """
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
         if self._closed:

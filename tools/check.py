@@ -1,19 +1,16 @@
 """check: is the output right, on every workload, whatever the memory held before, launch after launch?
 
 Rules (each closes a way in which a wrong kernel has passed somewhere)
-- All workloads of the roles emulate, check and hidden, cheapest first, with inputs from secret seeds; the
-  first
-  that fails is told whole.
+- All workloads of the roles emulate, check and hidden, in this order and within each the cheapest first, with
+  inputs from secret seeds; the first that fails is told whole.
 - The module stays loaded through all runs, at least `LAUNCHES` of them, each with fresh contents: a counter
-  or a
-  cache in module variables is caught. What goes wrong is run again after a reload, to tell state from plain
-  error.
+  or a cache in module variables is caught. What goes wrong is run again after a reload, to tell state from
+  plain error; and each workload runs also as the first launch of a module just loaded.
 - Outputs hold one pattern, then another, then the kernel's own last answer, right for a half of the new data
   only: elements never written, and work skipped because "it is already there", show.
 - Inputs must come back unchanged, byte for byte; the reference is computed from a pristine copy.
 - A read of memory that nothing wrote is followed up: the kernel runs on with different fillings in such
-  places.
-  When the answer depends on them it is wrong (`residue`), else it is a warning.
+  places. When the answer depends on them it is wrong (`residue`), else it is a warning.
 - Faults become verdicts by one table; an `InfraError` of the device is passed on and is never a verdict.
 """
 

@@ -44,9 +44,8 @@ PLAN_HINT = "Put the launch plan in leading `//!` lines; entry names and `args` 
 class Job:
     """One candidate to judge.
 
-    text None: there was none, for `reason`. require: families asked for besides the task's own. seed:
-    secret, for the
-    inputs. device: `emulator`.
+    text None: there was none, for `reason`. require: families asked for besides the task's own. seed: secret,
+    for the inputs. device: `emulator`.
     """
 
     task: str

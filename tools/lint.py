@@ -1,10 +1,8 @@
 """lint: would a wrong answer pass this task?
 
 A task is refused when its own tolerance lets through an answer that nobody computed: zeros, a constant, an
-input as it
-is, the answer transposed, rounded through a narrower type, half done, or that of other inputs. Its reference
-must be
-deterministic, and finite where the inputs are.
+input as it is, the answer transposed, rounded through a narrower type, half done, or that of other inputs.
+Its reference must be deterministic, and finite where the inputs are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """measure: how fast is it against the task's baselines?
 
-A timing comes from a real GPU or not at all: it is never estimated. A device that can time stands in
-`TIMERS` under
-the part of its name before the colon, as a function of (job, evaluation) that gives a `Timing`.
+A timing comes from a real GPU or not at all: it is never estimated. A device that can time stands in `TIMERS`
+under the part of its name before the colon, as a function of (job, evaluation) that gives a `Timing`.
 """
 
 from __future__ import annotations

@@ -22,12 +22,11 @@ import numpy.typing as npt
 from tasks.dtypes import DTYPES
 from tasks.schema import DType, Tolerance
 from tools.evaluation import Mismatch
-from tools.pattern import Mask, describe
+from tools.pattern import Floats, Mask, describe, relation
 
 if TYPE_CHECKING:
     import torch
 
-Floats = npt.NDArray[np.float64]
 Reason = Literal["", "values", "unwritten", "precision", "nonfinite"]
 
 EPS = {dtype: facts.eps for dtype, facts in DTYPES.items() if facts.eps}
@@ -44,8 +43,8 @@ class Expectation:
     """What one output must be.
 
     reference: float64, or integers for an integer output. honest: the answer of honest arithmetic in the
-    output's own type. magnitude:
-    float64 sum of the absolute terms of each element; None: |reference|. terms: number of terms summed.
+    output's own type. magnitude: float64 sum of the absolute terms of each element; None: |reference|. terms:
+    number of terms summed.
     """
 
     dtype: DType
@@ -211,7 +210,8 @@ def _mismatch(
         finite = error[np.isfinite(error)]
         relative = (error / np.abs(reference[wrong]))[np.isfinite(error) & (reference[wrong] != 0)]
     written = wrong & ~missing
-    relation, ratio = _relation(actual, reference, written)
+    with np.errstate(all="ignore"):
+        law, ratio = relation(actual, reference, written)
     pattern = describe(wrong)
     if pattern != "every element" and np.array_equal(wrong, ~np.isfinite(reference)):
         pattern = "exactly where the reference is NaN or infinite"
@@ -228,55 +228,9 @@ def _mismatch(
         expected=float(reference[first]),
         max_abs=float(finite.max()) if finite.size else None,
         max_rel=float(relative.max()) if relative.size else None,
-        pattern=f"{pattern}; there {relation}" if relation else pattern,
+        pattern=f"{pattern}; there {law}" if law else pattern,
         ratio=ratio,
     )
-
-
-def _relation(actual: Floats, reference: Floats, where: Mask) -> tuple[str, float | None]:
-    """A law that ties the wrong elements to the expected ones, in words, and got/expected when that is
-    constant.
-    """
-    if int(where.sum()) < 4:
-        return "", None
-    got, want = actual[where], reference[where]
-    usable = np.isfinite(got) & np.isfinite(want)
-    if not usable.all():
-        return "", None
-    if (got == 0).all():
-        return "the output is 0", 0.0
-    if (got == got[0]).all():
-        return f"the output is always {got[0]:.6g}", None
-    nonzero = want != 0
-    if nonzero.any():
-        ratios = got[nonzero] / want[nonzero]
-        middle = float(np.median(ratios))
-        if np.allclose(ratios, middle, rtol=1e-3, atol=0) and abs(middle - 1) > 1e-2:
-            return f"got is {middle:.6g} times expected", middle
-    gaps = got - want
-    gap = float(np.median(gaps))
-    if gap and np.allclose(gaps, gap, rtol=1e-3, atol=1e-6 * float(np.max(np.abs(want)))):
-        return f"got is expected {'+' if gap > 0 else '-'} {abs(gap):.6g}", None
-    square = actual.ndim == 2 and actual.shape[0] == actual.shape[1]
-    if square and np.allclose(actual, reference.T, rtol=1e-2, atol=0):
-        return "got is the transpose of expected", None
-    return _shift(actual, reference), None
-
-
-def _shift(actual: Floats, reference: Floats) -> str:
-    """Whether every element holds the answer of a neighbour at a fixed distance (an index off by a
-    constant).
-    """
-    got, want = actual.reshape(-1), reference.reshape(-1)
-    for distance in (1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64, 128, -128, 256, -256):
-        if abs(distance) * 2 > got.size:
-            break
-        one, other = (
-            (got[:-distance], want[distance:]) if distance > 0 else (got[-distance:], want[:distance])
-        )
-        if np.allclose(one, other, rtol=1e-2, atol=0):
-            return f"got[i] is expected[i {'+' if distance > 0 else '-'} {abs(distance)}]"
-    return ""
 
 
 def _ordered(values: torch.Tensor) -> npt.NDArray[Any]:

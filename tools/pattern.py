@@ -1,8 +1,8 @@
 """Where wrong elements lie, said in words that point at the indexing mistake behind them.
 
 Contract: `describe(wrong)` takes a boolean array and answers one phrase. A phrase claims exactly: the set it
-names *is* the set of
-wrong elements. Where no exact phrase fits, it says how many, and between which indices.
+names *is* the set of wrong elements. Where no exact phrase fits, it says how many, and between which indices.
+`relation` looks for a law that ties what came out to what was expected.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 PERIODS = (2, 3, 4, 5, 8, 16, 32, 64, 128, 256, 512)
 BLOCKS = (1024, 512, 256, 128, 64, 32, 16, 8, 4)
@@ -158,3 +159,49 @@ def _numbers(values: npt.NDArray[np.intp]) -> str:
     breaks = np.flatnonzero(np.diff(values) != 1) + 1
     runs = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in np.split(values, breaks)]
     return "{" + ", ".join(runs[:8]) + (", …" if len(runs) > 8 else "") + "}"
+
+
+def relation(actual: Floats, reference: Floats, where: Mask) -> tuple[str, float | None]:
+    """A law that ties the wrong elements to the expected ones, in words, and got/expected when that is
+    constant.
+    """
+    if int(where.sum()) < 4:
+        return "", None
+    got, want = actual[where], reference[where]
+    usable = np.isfinite(got) & np.isfinite(want)
+    if not usable.all():
+        return "", None
+    if (got == 0).all():
+        return "the output is 0", 0.0
+    if (got == got[0]).all():
+        return f"the output is always {got[0]:.6g}", None
+    nonzero = want != 0
+    if nonzero.any():
+        ratios = got[nonzero] / want[nonzero]
+        middle = float(np.median(ratios))
+        if np.allclose(ratios, middle, rtol=1e-3, atol=0) and abs(middle - 1) > 1e-2:
+            return f"got is {middle:.6g} times expected", middle
+    gaps = got - want
+    gap = float(np.median(gaps))
+    if gap and np.allclose(gaps, gap, rtol=1e-3, atol=1e-6 * float(np.max(np.abs(want)))):
+        return f"got is expected {'+' if gap > 0 else '-'} {abs(gap):.6g}", None
+    square = actual.ndim == 2 and actual.shape[0] == actual.shape[1]
+    if square and np.allclose(actual, reference.T, rtol=1e-2, atol=0):
+        return "got is the transpose of expected", None
+    return _shift(actual, reference), None
+
+
+def _shift(actual: Floats, reference: Floats) -> str:
+    """Whether every element holds the answer of a neighbour at a fixed distance (an index off by a
+    constant).
+    """
+    got, want = actual.reshape(-1), reference.reshape(-1)
+    for distance in (1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64, 128, -128, 256, -256):
+        if abs(distance) * 2 > got.size:
+            break
+        one, other = (
+            (got[:-distance], want[distance:]) if distance > 0 else (got[-distance:], want[:distance])
+        )
+        if np.allclose(one, other, rtol=1e-2, atol=0):
+            return f"got[i] is expected[i {'+' if distance > 0 else '-'} {abs(distance)}]"
+    return ""

@@ -1,8 +1,8 @@
 """prove: did the target instructions run, how often, and how much of the work did they do?
 
 Contract: from exact counts of one emulated workload to the `Target` records that inspect began. A family
-reaches
-`executed` when it is in the machine code *and* ran; text alone, or code that never ran, proves nothing.
+reaches `executed` when it is in the machine code *and* ran; text alone, or code that never ran, proves
+nothing.
 """
 
 from __future__ import annotations

@@ -216,3 +216,16 @@ def test_any_mask_gets_a_phrase(bits: list[bool], rows: int) -> None:
     flat = np.array(bits * rows)
     assert bool(describe(flat)) == any(bits)
     assert bool(describe(flat.reshape(rows, -1))) == any(bits)
+
+
+@given(
+    st.lists(st.floats(width=32), min_size=4, max_size=40),
+    st.lists(st.floats(width=32), min_size=4, max_size=40),
+)
+@settings(deadline=None, max_examples=100)
+def test_any_two_outputs_can_be_compared(got: list[float], reference: list[float]) -> None:
+    size = min(len(got), len(reference))
+    judged = compare(got[:size], reference[:size])
+    assert judged.passed is (judged.reason == "") is (judged.mismatch is None)
+    assert judged.passed is (judged.error <= 1)
+    assert compare(reference[:size], reference[:size]).passed
