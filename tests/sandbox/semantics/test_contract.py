@@ -10,6 +10,7 @@ import pytest
 
 from sandbox.emulator.semantics import TYPES, Array, lower
 from sandbox.emulator.semantics.coverage import opcodes
+from sandbox.emulator.semantics.types import BLOCK
 from tests.sandbox.semantics.support import instruction, lowered
 
 FORMS = """
@@ -137,6 +138,29 @@ def test_immediates_alone(text: str) -> None:
 )
 def test_what_is_not_known_is_refused(text: str) -> None:
     assert lower(instruction(text)) is None
+
+
+HEAVY = [
+    text
+    for text in TEXTS
+    if text.startswith(("fma", "cvt", "bfe", "prmt", "mma", "add.f16")) and ".f64" not in text
+]
+
+
+@pytest.mark.parametrize("text", HEAVY)
+def test_large_arrays_mean_the_same_as_their_parts(text: str) -> None:
+    form = lowered(text)
+    warps = 2 * BLOCK + 77
+    sources = [noise(name, (warps, 32), seed) for seed, name in enumerate(form.sources)]
+    if form.scope == "thread" and len(sources) > 1:
+        sources[1] = sources[1][:1, :1]
+    lanes = [np.ones((warps, 32), bool)] if form.scope == "warp" else []
+    results = form.fn(*lanes, *sources)
+    for at in range(0, warps, 700):
+        rows = slice(at, at + 700)
+        parts = form.fn(*(each[rows] if len(each) > 1 else each for each in (*lanes, *sources)))
+        for whole, part in zip(results, parts, strict=True):
+            assert whole[rows].tobytes() == np.ascontiguousarray(part).tobytes()
 
 
 def test_coverage_names_every_opcode_tried() -> None:
