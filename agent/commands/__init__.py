@@ -1,0 +1,1 @@
+"""The subcommands of `ptxmend`: one file each, importing what is heavy only when called."""

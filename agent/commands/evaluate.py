@@ -1,0 +1,78 @@
+"""`ptxmend eval`: judge one file."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tasks.errors import InputError
+
+MAX_BYTES = 4_000_000
+"""More than any candidate may have, so that its own limit is what refuses it."""
+
+
+def evaluate(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Candidate: PTX with its launch plan in leading //! lines; - reads standard input."
+        ),
+    ],
+    task: Annotated[
+        str, typer.Option("--task", "-t", help="Name of a task (see `ptxmend tasks list`), or a task folder.")
+    ],
+    arch: Annotated[str, typer.Option(help="Architecture to assemble for.")] = "sm_90a",
+    require: Annotated[
+        list[str] | None,
+        typer.Option(help="Instruction family to require besides the task's own; may be repeated."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the inputs; a secret one is drawn when not given.", min=0)
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to run.")] = "emulator",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the evaluation record as JSON.")] = False,
+) -> None:
+    """Judge one candidate. Exit code 0 when judged, whatever the verdict; 2 when it could not be judged."""
+    text = _read(file)
+    from sandbox.ptx.families import FAMILIES
+    from tools.ladder import Job
+    from tools.ladder import evaluate as climb
+
+    for family in require or ():
+        if family not in FAMILIES:
+            raise InputError(
+                f"--require: no instruction family is called {family!r}; there are: {', '.join(FAMILIES)}"
+            )
+    job = Job(
+        task=task,
+        arch=arch,
+        text=text,
+        require=tuple(require or ()),
+        seed=secrets.randbits(62) if seed is None else seed,
+        device=device,
+    )
+    evaluation = climb(job).evaluation
+    if as_json:
+        typer.echo(evaluation.model_dump_json(indent=2))
+        return
+    from agent.commands.story import tell_evaluation
+
+    tell_evaluation(evaluation, text)
+
+
+def _read(file: Path) -> str:
+    """The file's text as it stands: a candidate is judged byte for byte. Bytes that are no UTF-8 stay visible as escapes."""
+    try:
+        data = sys.stdin.buffer.read(MAX_BYTES) if str(file) == "-" else _bytes(file)
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from None
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _bytes(file: Path) -> bytes:
+    with file.open("rb") as handle:
+        return handle.read(MAX_BYTES)
