@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -51,8 +50,6 @@ def doctor() -> None:
 
 def _python() -> Finding:
     found = f"{platform.python_version()} on {platform.machine()}, {os.cpu_count()} processors"
-    if sys.version_info < (3, 11):
-        return Finding("Python", "broken", found, "use Python 3.11 or newer")
     return Finding("Python", "ok", found)
 
 
