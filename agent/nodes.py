@@ -48,8 +48,8 @@ async def propose(state: State, runtime: Runtime[EpisodeContext]) -> State:
     if answer is None:
         if isinstance(ended, events.TurnEnded):
             return {**fresh, "stopped": True, "missing": ended.reason}
-        messages = conversation(context, turn)
-        context.journal.request(turn, messages)
+        references = context.journal.request(turn, conversation(context, turn))
+        messages = tuple(map(context.journal.message, references))
         request = Request(
             messages=messages,
             episode=context.episode,
@@ -209,16 +209,24 @@ async def decide(state: State, runtime: Runtime[EpisodeContext]) -> State:
     context = runtime.context
     turn = state.get("turn", 0)
     missing = state.get("missing", "")
-    if context.journal.find("turn_ended", turn) is None:
+    fresh = context.journal.find("turn_ended", turn) is None
+    if fresh or not _followed(context, turn):
         reference = None if missing else state.get("evaluation")
         evaluation = None if reference is None else context.evaluation(reference)
         context.journal.ledger.append(*decide_turn(context, turn, reference, evaluation, missing))
-        context.shared.progress.turn_judged(context.episode, turn, evaluation, missing)
-        if evaluation is not None and reference is not None and evaluation.candidate is not None:
+        if fresh:
+            context.shared.progress.turn_judged(context.episode, turn, evaluation, missing)
+        if fresh and evaluation is not None and reference is not None and evaluation.candidate is not None:
             known = context.shared.judged.setdefault(context.task.digest, [])
             known.append(Foreign(context.episode, evaluation.candidate, reference))
     ended: Any = context.journal.find("episode_ended")
     return {"stop": ended.reason if isinstance(ended, events.EpisodeEnded) else ""}
+
+
+def _followed(context: EpisodeContext, turn: int) -> bool:
+    """What comes after a turn is in the ledger, too: a crash may have torn off the end of the one write that tells both."""
+    find = context.journal.find
+    return find("episode_ended") is not None or find("requested", turn + 1) is not None
 
 
 __all__ = ["Halted", "conversation", "decide", "propose", "stage_node"]
