@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ ANSWERS = {
 }
 PLANNED = 2 * SAMPLES * TURNS
 KILLS = 30
+KEY = "a-key-of-mine-0123456789"
 
 
 class Server:
@@ -40,9 +42,16 @@ class Server:
     def __init__(self, folder: Path, delay: float) -> None:
         (folder / "answers.json").write_text(json.dumps(ANSWERS))
         self._calls = folder / "calls.jsonl"
+        options = [
+            "--answers",
+            str(folder / "answers.json"),
+            "--calls",
+            str(self._calls),
+            "--delay",
+            str(delay),
+        ]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.servers.wire", "--answers", str(folder / "answers.json")]
-            + ["--calls", str(self._calls), "--delay", str(delay)],
+            [sys.executable, "-m", "tests.servers.wire", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -66,11 +75,46 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.close()
 
 
-def start(root: Path, name: str, url: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OPENAI_API_KEY": "a-key-of-mine-0123456789"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.agent.runs", str(root), name, url], cwd=ROOT, env=environment
+class Child:
+    """A process that works on a run."""
+
+    def __init__(self, talk: subprocess.Popen[str], root: Path, name: str, url: str) -> None:
+        assert talk.stdin is not None
+        assert talk.stdout is not None
+        print(root, name, url, file=talk.stdin, flush=True)
+        self._out = talk.stdout
+        self.pid = int(self._out.readline())
+
+    def send(self, number: int) -> None:
+        """The child is reaped by its parent, which tells us; until then its id is its own."""
+        if self.running:
+            os.kill(self.pid, number)
+
+    @property
+    def running(self) -> bool:
+        return not select.select([self._out], [], [], 0)[0]
+
+    def wait(self) -> int:
+        return int(self._out.readline())
+
+
+Start = Callable[[Path, str, str], Child]
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    environment = {**os.environ, "OPENAI_API_KEY": KEY}
+    talk = subprocess.Popen(
+        [sys.executable, "-m", "tests.agent.runs"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        cwd=ROOT,
+        env=environment,
     )
+    yield lambda root, name, url: Child(talk, root, name, url)
+    talk.communicate()
 
 
 def normal(run: Run, episode: Episode) -> dict[str, Any]:
@@ -92,7 +136,9 @@ def traces(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(240)
-def test_a_run_killed_thirty_times_ends_as_an_undisturbed_one(tmp_path: Path, server: Server) -> None:
+def test_a_run_killed_thirty_times_ends_as_an_undisturbed_one(
+    tmp_path: Path, server: Server, start: Start
+) -> None:
     """Also: calls = turns + calls in flight at a kill, and the ledgers show exactly those."""
     began = time.monotonic()
     assert start(tmp_path, "calm", server.url).wait() == 0
@@ -101,7 +147,6 @@ def test_a_run_killed_thirty_times_ends_as_an_undisturbed_one(tmp_path: Path, se
 
     rng = random.Random(20)
     killed = 0
-    attempts = 0
     journaled: set[tuple[str, int]] = set()
     answers: dict[tuple[str, int], str] = {}
     round_ = 0
@@ -110,13 +155,12 @@ def test_a_run_killed_thirty_times_ends_as_an_undisturbed_one(tmp_path: Path, se
         name = f"killed-{round_}"
         path = tmp_path / name
         process = start(tmp_path, name, server.url)
-        attempts += 1
         _wait_for_work(path, process, undisturbed)
         time.sleep(rng.uniform(0.0, 0.35))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
-        done = process.wait() == 0
+        process.send(signal.SIGKILL)
+        code = process.wait()
+        killed += code == -signal.SIGKILL
+        done = code == 0
         _same_answers(path, answers, journaled)
         if done:
             round_ += 1
@@ -134,11 +178,11 @@ def test_a_run_killed_thirty_times_ends_as_an_undisturbed_one(tmp_path: Path, se
     assert lost <= 3 * killed, "only calls in flight at a kill may be asked again"
 
 
-def _wait_for_work(path: Path, process: subprocess.Popen[bytes], most: float) -> None:
+def _wait_for_work(path: Path, process: Child, most: float) -> None:
     """Until the process has written something new, so that kills fall into work and not into imports."""
     size = _size(path)
     end = time.monotonic() + 20 * most
-    while process.poll() is None and _size(path) == size and time.monotonic() < end:
+    while process.running and _size(path) == size and time.monotonic() < end:
         time.sleep(0.005)
 
 
@@ -165,15 +209,17 @@ def _same_answers(path: Path, answers: dict[tuple[str, int], str], journaled: se
 def _finished(path: Path, calm: Path) -> None:
     assert verify_run(path) == ()
     assert traces(path) == traces(calm)
-    key = b"a-key-of-mine-0123456789"
+    key = KEY.encode()
     assert not [file for file in path.rglob("*") if file.is_file() and key in file.read_bytes()]
 
 
-def test_a_signal_lets_the_superstep_end_and_the_run_goes_on(tmp_path: Path, server: Server) -> None:
+def test_a_signal_lets_the_superstep_end_and_the_run_goes_on(
+    tmp_path: Path, server: Server, start: Start
+) -> None:
     process = start(tmp_path, "drained", server.url)
     _wait_for_work(tmp_path / "drained", process, 1.0)
     time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
+    process.send(signal.SIGTERM)
     assert process.wait() == 3
     run = open_run(tmp_path / "drained")
     drained = Counter(turn.lost_calls for episode in run.episodes() for turn in episode.turns)
@@ -183,11 +229,13 @@ def test_a_signal_lets_the_superstep_end_and_the_run_goes_on(tmp_path: Path, ser
     assert verify_run(run.path) == ()
 
 
-def test_a_run_whose_checkpoints_are_lost_goes_on_from_its_ledgers(tmp_path: Path, server: Server) -> None:
+def test_a_run_whose_checkpoints_are_lost_goes_on_from_its_ledgers(
+    tmp_path: Path, server: Server, start: Start
+) -> None:
     process = start(tmp_path, "lost", server.url)
     _wait_for_work(tmp_path / "lost", process, 1.0)
     time.sleep(0.25)
-    process.kill()
+    process.send(signal.SIGKILL)
     process.wait()
     for file in (tmp_path / "lost").glob("checkpoints.sqlite*"):
         file.write_bytes(b"not a database")
