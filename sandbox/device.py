@@ -25,7 +25,9 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 class Record(BaseModel):
     """A frozen record; the docstring under each field says its meaning and unit."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings"
+    )
 
 
 class FaultKind(StrEnum):

@@ -165,7 +165,9 @@ class Numerics(Record):
     mismatches: tuple[Mismatch, ...] = ()
     inputs_mutated: tuple[str, ...] = ()
     """Inputs whose bytes changed."""
-    reason: Literal["", "values", "unwritten", "precision", "nonfinite", "replay", "state", "residue", "input_mutated"] = ""
+    reason: Literal[
+        "", "values", "unwritten", "precision", "nonfinite", "replay", "state", "residue", "input_mutated"
+    ] = ""
     """Why it failed, in one word."""
     explanation: str = ""
     max_error: float | None = None

@@ -89,7 +89,9 @@ def source() -> str:
         [
             HEAD,
             "\n  mov.f32 %max, 0fFF800000;",
-            LOOP.format(start="%x", label="MAX", body="  ld.global.f32 %v, [%at];\n  max.f32 %max, %max, %v;"),
+            LOOP.format(
+                start="%x", label="MAX", body="  ld.global.f32 %v, [%at];\n  max.f32 %max, %max, %v;"
+            ),
             block_wide("max.f32", "%max", "MAX"),
             "\n  mov.f32 %sum, 0f00000000;",
             LOOP.format(start="%x", label="SUM", body=EXPONENTIAL + "\n  add.rn.f32 %sum, %sum, %v;"),
