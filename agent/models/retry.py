@@ -99,7 +99,7 @@ class _Turn:
         if named is not None:
             return min(max(named, 0.0), self.policy.longest_wait)
         first = self.policy.first_wait
-        return wait_exponential_jitter(initial=first, max=self.policy.longest_wait, jitter=first)(state)
+        return wait_exponential_jitter(multiplier=first, max=self.policy.longest_wait, jitter=first)(state)
 
     async def before_sleep(self, state: RetryCallState) -> None:
         await self.tell(_error(state), state.next_action.sleep if state.next_action else None)
