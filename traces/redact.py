@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -25,6 +26,8 @@ _FORMS = re.compile(
     rb"(?<![A-Za-z0-9_-])sk-[A-Za-z0-9_-]{16,}"
     rb"|(?i:(?P<head>(?:authorization|x-api-key)\\*[\"']?\s*[:=]\s*\\*[\"']?(?:(?:bearer|basic)\s+)?))[A-Za-z0-9._~+/=-]{8,}"
 )
+_HINTS = (b"sk-", b"authorization", b"x-api-key")
+"""Every form holds one of these in lower case."""
 _protected: set[str] = set()
 
 
@@ -36,15 +39,27 @@ def protect(value: str) -> None:
 
 def redact(data: bytes) -> bytes:
     """`data` without secrets."""
-    secrets = frozenset(
-        value.strip()
-        for name, value in os.environ.items()
-        if _NAME.search(name) and len(value.strip()) >= SHORTEST and not os.path.exists(value)
-    )
-    values = _values(secrets | _protected)
+    values = _values(frozenset(_named()) | _protected)
     if values is not None:
         data = values.sub(MARK, data)
-    return _FORMS.sub(lambda found: (found["head"] or b"") + MARK, data)
+    small = data.lower()
+    if any(hint in small for hint in _HINTS):  # the pattern is slow, and its words are rare
+        data = _FORMS.sub(lambda found: (found["head"] or b"") + MARK, data)
+    return data
+
+
+def _named() -> Iterator[str]:
+    """Values of variables that are secrets by their name; a path to a file of keys is none."""
+    for name in os.environ:
+        if _is_secret(name):
+            value = os.environ[name]
+            if len(value.strip()) >= SHORTEST and not os.path.exists(value):
+                yield value.strip()
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    return _NAME.search(name) is not None
 
 
 @lru_cache(maxsize=4)
