@@ -7,6 +7,7 @@ Exit codes: 0 done (a candidate was judged, whatever the verdict); 1 what was lo
 from __future__ import annotations
 
 import sys
+from asyncio import CancelledError
 from typing import Annotated
 
 import typer
@@ -58,8 +59,8 @@ def main() -> None:
     except PtxmendError as error:
         print(f"ptxmend: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("ptxmend: interrupted", file=sys.stderr)
+    except (KeyboardInterrupt, CancelledError):
+        print("ptxmend: interrupted; `ptxmend resume RUN` continues a run", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
