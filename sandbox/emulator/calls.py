@@ -15,7 +15,7 @@ from sandbox.emulator.externs import EXTERNS
 from sandbox.emulator.faults import Stopped
 from sandbox.emulator.flow import Call
 from sandbox.emulator.lanes import WIDTHS, Array, Lanes
-from sandbox.emulator.names import Placed, Register
+from sandbox.emulator.names import Place, Slot
 from sandbox.emulator.operands import constant, register_of, whole
 from sandbox.emulator.registers import mark_written
 from sandbox.emulator.semantics.types import TYPES
@@ -122,21 +122,21 @@ def _register_value(operand: Operand, lanes: Lanes, bits: int, op: Op, code: obj
     return value if found.bits == bits else value.astype(WIDTHS[bits])
 
 
-def _placed(operand: Operand, op: Op, code: object) -> Placed:
+def _placed(operand: Operand, op: Op, code: object) -> Place:
     found = _scope(op, code).find(operand.text) if isinstance(operand, Name) else None  # type: ignore[attr-defined]
-    if not isinstance(found, Placed):
+    if not isinstance(found, Place):
         raise CannotJudge(f"line {op.line}: an argument of {op.name} is neither a register nor a variable")
     return found
 
 
 def _copy_in(operand: Operand, formal: object, caller: Lanes, callee: Lanes, op: Op, code: object) -> None:
-    if isinstance(formal, Register):
+    if isinstance(formal, Slot):
         value = _register_value(operand, caller, formal.bits, op, code)
         if value is None:
             raise CannotJudge(f"line {op.line}: {op.name} passes a variable to a register parameter")
         callee.write(formal.index, value, False)
         return
-    assert isinstance(formal, Placed)
+    assert isinstance(formal, Place)
     start = np.full(callee.n, formal.base + callee.frame.local_base, np.uint64)
     bits = formal.size * 8
     value = _register_value(operand, caller, bits, op, code) if bits <= 64 else None
@@ -149,14 +149,14 @@ def _copy_in(operand: Operand, formal: object, caller: Lanes, callee: Lanes, op:
 
 def _copy_out(operand: Operand, formal: object, callee: Lanes, caller: Lanes, op: Op, code: object) -> None:
     found = register_of(operand, _scope(op, code))  # type: ignore[arg-type]
-    if isinstance(formal, Register):
+    if isinstance(formal, Slot):
         value = callee.read(formal.index)
         if found is not None:
             caller.write(
                 found.index, value if found.bits == formal.bits else value.astype(WIDTHS[found.bits]), False
             )
         return
-    assert isinstance(formal, Placed)
+    assert isinstance(formal, Place)
     if found is not None:
         start = np.full(callee.n, formal.base + callee.frame.local_base, np.uint64)
         value = caller.spread(load("local", callee, start, formal.size, 1, op.site)[0])

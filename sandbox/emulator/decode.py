@@ -17,19 +17,18 @@ from sandbox.emulator.definite import analyse
 from sandbox.emulator.lanes import Lanes
 from sandbox.emulator.memory import Site
 from sandbox.emulator.names import (
-    Callee,
     FrameShape,
-    LabelAt,
     Line,
-    Placed,
-    Register,
-    Scope,
+    Place,
+    Slot,
     Spaces,
     flatten,
-    functions_with_bodies,
+    function_addresses,
+    functions_of,
 )
 from sandbox.emulator.operands import Unsupported, register_of
-from sandbox.ptx.nodes import Function, Instruction, Module, Name, Offset
+from sandbox.ptx.nodes import Function, Instruction, Name, Offset
+from sandbox.ptx.symbols import ModuleSymbols
 from tasks.errors import CannotJudge
 
 Run: TypeAlias = Callable[[Lanes], None]
@@ -41,9 +40,6 @@ LOOKING, WAITING = 16, 256
 """Heat that a plain load, or a volatile one, an atomic or a test of an mbarrier, gives to the loop it stands
 in.
 """
-
-FUNCTION_BASE = 0x0000_5000_0000
-"""Address of the first function; the next ones follow every 16 bytes."""
 
 
 def nothing(lanes: Lanes) -> None:
@@ -124,26 +120,18 @@ def builds(*opcodes: str) -> Callable[[Builder], Builder]:
 class Code:
     """One entry and all device functions, decoded."""
 
-    def __init__(
-        self, module: Module, entry: Function, globals_: Mapping[str, Placed], shared: Spaces
-    ) -> None:
-        self.entry = entry
-        self.spaces = shared
-        outer = Scope(None, None)
-        outer.names.update(globals_)
-        for each in module.functions:
-            if not each.entry:
-                outer.names[each.name] = Callee(each)
+    def __init__(self, symbols: ModuleSymbols, entry: str, images: Mapping[int, Place]) -> None:
+        """images: places of .global and .const variables, by identity of the declaration."""
+        self.spaces = Spaces(symbols.functions[entry], images)
         self.lines: list[Line] = []
-        bodies = [entry, *functions_with_bodies(module)]
-        self.shapes = [flatten(each, outer, shared, self.lines) for each in bodies]
+        bodies = [each for each in functions_of(symbols) if each.function.body is not None]
+        self.shapes = [
+            flatten(each, self.spaces.places, self.lines) for each in (symbols.functions[entry], *bodies)
+        ]
         self.by_name = {shape.function.name: shape for shape in self.shapes}
-        self.addresses = {
-            each.name: FUNCTION_BASE + 16 * k
-            for k, each in enumerate(m for m in module.functions if not m.entry)
-        }
+        self.addresses = function_addresses(symbols)
         self.by_address = {address: name for name, address in self.addresses.items()}
-        self.dynamic_base = shared.dynamic_base
+        self.dynamic_base = self.spaces.dynamic_base
         self.ops: list[Op] = []
         for pc, line in enumerate(self.lines):
             self.ops.append(Decoder(self, line, pc).op)
@@ -153,7 +141,7 @@ class Code:
     @property
     def thread_bytes(self) -> int:
         """Memory a thread takes here: registers of the entry, local memory and its marks."""
-        return sum(max(8, each) for each in self.shapes[0].bits) // 8 + 2 * self.shapes[0].local.top + 16
+        return sum(max(8, each) for each in self.shapes[0].bits) // 8 + 2 * self.shapes[0].local_bytes + 16
 
     @property
     def registers(self) -> int:
@@ -204,15 +192,11 @@ class Decoder:
 
     # What builders ask
 
-    def reads(self, register: Register) -> None:
+    def reads(self, register: Slot) -> None:
         self.op.reads.append(register.index)
 
-    def writes(self, register: Register) -> None:
+    def writes(self, register: Slot) -> None:
         self.op.writes.append(register.index)
-
-    def base_of(self, placed: Placed) -> int:
-        """Address of a variable in its own space (local: within the frame)."""
-        return placed.base
 
     def address_constant(self, operand: Name | Offset) -> int | None:
         """The address of a variable or function that a name stands for; None when it is neither, or local to
@@ -220,21 +204,21 @@ class Decoder:
         """
         base, offset = (operand.base, operand.offset) if isinstance(operand, Offset) else (operand, 0)
         found = self.scope.find(base.text)
-        if isinstance(found, Placed) and found.space != "local":
-            return self.base_of(found) + offset
-        if isinstance(found, Callee):
-            return self.code.addresses[base.text] + offset
+        if isinstance(found, Place) and found.space != "local":
+            return found.base + offset
+        if isinstance(found, Function):
+            return self.code.addresses[found.name] + offset
         return None
 
     def local_offset(self, operand: Name | Offset) -> int | None:
         """The offset of a local variable in its frame; None when the name is not one."""
         base, offset = (operand.base, operand.offset) if isinstance(operand, Offset) else (operand, 0)
         found = self.scope.find(base.text)
-        return found.base + offset if isinstance(found, Placed) and found.space == "local" else None
+        return found.base + offset if isinstance(found, Place) and found.space == "local" else None
 
     def label(self, name: str) -> int:
         """Program counter of a label."""
-        found = self.scope.find(name)
-        if not isinstance(found, LabelAt):
+        found = self.scope.position(name)
+        if found is None:
             raise Unsupported(f"there is no label {name}")
-        return found.pc
+        return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.emulator.names import FrameShape, Register
+from sandbox.emulator.names import FrameShape, Slot
 
 _ENDS = frozenset({5, 6})  # RETURN and EXIT of sandbox.emulator.decode, which imports this module
 
@@ -33,7 +33,7 @@ def analyse(ops: list[Any], shape: FrameShape) -> None:
     formals = 0
     for formal in (*shape.params, *shape.results):
         for register in formal if isinstance(formal, tuple) else (formal,):
-            if isinstance(register, Register):
+            if isinstance(register, Slot):
                 formals |= 1 << register.index
     sure: dict[int, int] = {}
     gains: dict[int, int] = {}

@@ -15,15 +15,14 @@ from sandbox.device import Buffer, Counts, Fault, Limits, Notice, Outcome, Progr
 from sandbox.emulator import builders as builders
 from sandbox.emulator import image as images
 from sandbox.emulator.chip import Chip, check_launch, chip_of
-from sandbox.emulator.decode import FUNCTION_BASE, Code
+from sandbox.emulator.decode import Code
 from sandbox.emulator.faults import Stopped
 from sandbox.emulator.machine import Machine, Tally
 from sandbox.emulator.memory import ROW, Arena, Region, Store
-from sandbox.emulator.names import Placed, Spaces
 from sandbox.emulator.params import pack
 from sandbox.ptx.binding import BoundLaunch, TensorInfo, bind, scratch_bytes
 from sandbox.ptx.layout import base_space
-from sandbox.ptx.nodes import Function
+from sandbox.ptx.symbols import resolve
 from tasks.errors import CannotJudge, PtxmendError
 
 FLAGS = {
@@ -45,7 +44,9 @@ class EmulatorDevice:
         return "emulator"
 
     def load(self, program: Program) -> EmulatorSession:
-        """Lay out the module's variables. Raises LaunchRefused, CannotJudge."""
+        """Lay out the module's variables. Raises PtxSyntaxError (a name declared twice), LaunchRefused,
+        CannotJudge.
+        """
         return EmulatorSession(program, self.chip)
 
 
@@ -57,21 +58,18 @@ class EmulatorSession:
         self.chip = chip
         self.lines = program.text.split("\n")
         module = program.module
-        self.image = images.build(module)
-        self.functions = {
-            each.name: FUNCTION_BASE + 16 * k
-            for k, each in enumerate(m for m in module.functions if not m.entry)
-        }
+        self.symbols = resolve(module)
+        self.image = images.build(module, self.symbols)
         images.reserve(self.image, Arena())  # places only: initialisers may name addresses
-        self.kept: dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]] = {}
-        const = np.zeros(max(ROW, -(-self.image.const.top // ROW) * ROW), np.uint8)
+        self.kept: dict[int, np.ndarray[tuple[int], np.dtype[np.uint8]]] = {}
+        const = np.zeros(max(ROW, -(-self.image.const_bytes // ROW) * ROW), np.uint8)
         for each in self.image.variables:
-            data = images.contents(each, self.image, self.functions)
+            data = images.contents(each, self.image)
             if base_space(each) == "const":
-                start = self.image.placed[each.name].base
+                start = self.image.places[id(each)].base
                 const[start : start + len(data)] = data
             else:
-                self.kept[each.name] = data
+                self.kept[id(each)] = data
         self.const = Store(const, None)
         self.codes: dict[str, Code] = {}
 
@@ -100,8 +98,8 @@ class EmulatorSession:
         }
         scratch = self._reserve_scratch(axes, arena)
         arena.build()
-        for name, region in variables.items():
-            arena.bytes_of(region)[:] = self.kept[name]
+        for identity, region in variables.items():
+            arena.bytes_of(region)[:] = self.kept[identity]
         for name, region in regions.items():
             arena.bytes_of(region)[:] = buffers[name].data
         for name, region in scratch.items():
@@ -132,8 +130,8 @@ class EmulatorSession:
                     f"launch of {launch.entry}: the emulator itself failed near line {machine.line()}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-        for name, region in variables.items():
-            self.kept[name] = arena.bytes_of(region).copy()
+        for identity, region in variables.items():
+            self.kept[identity] = arena.bytes_of(region).copy()
         for op in (op for code in used for op in code.ops if op.flag and op.count):
             tally.notices.setdefault((op.flag, op.line), FLAGS[op.flag].format(op.name))
         return Outcome(
@@ -160,15 +158,7 @@ class EmulatorSession:
     def _code(self, entry: str) -> Code:
         found = self.codes.get(entry)
         if found is None:
-            module = self.program.module
-            function: Function = next(each for each in module.functions if each.entry and each.name == entry)
-            spaces = Spaces(module, function)
-            names: dict[str, Placed] = dict(self.image.placed)
-            for variable in module.variables:
-                placed = spaces.shared.get(id(variable))
-                if placed is not None:
-                    names[variable.name] = placed
-            found = self.codes[entry] = Code(module, function, names, spaces)
+            found = self.codes[entry] = Code(self.symbols, entry, self.image.places)
         return found
 
     def _machine(
@@ -194,8 +184,8 @@ class EmulatorSession:
             code,
             self.chip,
             arena,
-            (self.const, self.image.const.regions),
-            (Store(param, None), code.spaces.params.regions),
+            (self.const, self.image.const),
+            (Store(param, None), code.spaces.params),
             launch.grid,
             launch.block,
             launch.dynamic_smem,

@@ -25,11 +25,10 @@ from sandbox.emulator.decode import (
 )
 from sandbox.emulator.faults import Stopped
 from sandbox.emulator.lanes import Lanes
-from sandbox.emulator.names import Callee
 from sandbox.emulator.operands import Reader, Unsupported, Writer, elements, reader, register_of, writer
 from sandbox.emulator.warps import Need
 from sandbox.emulator.wave import BARRIERS
-from sandbox.ptx.nodes import Directive, Group, Immediate, Instruction, Name, Operand
+from sandbox.ptx.nodes import Directive, Function, Group, Immediate, Instruction, Name, Operand
 
 
 @dataclass(slots=True)
@@ -123,8 +122,8 @@ def call(decoder: Decoder, instruction: Instruction, op: Op) -> None:
     if operands and isinstance(operands[0], Group):
         made.arguments = list(operands.pop(0).elements)  # type: ignore[union-attr]
     found = decoder.scope.find(target.text)
-    if isinstance(found, Callee):
-        made.name = target.text
+    if isinstance(found, Function):
+        made.name = found.name
     else:
         made.pointer = reader(decoder, target, "u64")
         if operands and isinstance(operands[0], Name):

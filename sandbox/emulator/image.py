@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sandbox.emulator.memory import CONST_WINDOW, SHARED_WINDOW, Arena, Region
-from sandbox.emulator.names import Layout, Placed
+from sandbox.emulator.names import Place, function_addresses
 from sandbox.emulator.operands import constant
 from sandbox.emulator.semantics.types import TYPES
 from sandbox.ptx.declarations import TYPE_BYTES
-from sandbox.ptx.layout import base_space, declarations, size_and_align
+from sandbox.ptx.layout import base_space, declarations, place, size_and_align
 from sandbox.ptx.nodes import Immediate, Initializer, Module, Variable
+from sandbox.ptx.symbols import ModuleSymbols
 from tasks.errors import CannotJudge, LaunchRefused
 
 CONST_BYTES = 65_536
@@ -28,51 +29,61 @@ class Image:
     """A module's variables, laid out."""
 
     variables: list[Variable]
-    const: Layout = field(default_factory=Layout)
-    placed: dict[str, Placed] = field(default_factory=dict[str, Placed])
-    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    names: dict[str, int]
+    """Identities of the declarations that initialisers may name."""
+    functions: dict[str, int]
+    """Addresses of the functions that they may name."""
+    const: list[Region] = field(default_factory=list[Region])
+    const_bytes: int = 0
+    places: dict[int, Place] = field(default_factory=dict[int, Place])
+    """By identity of the declaration."""
 
 
-def build(module: Module) -> Image:
+def build(module: Module, symbols: ModuleSymbols) -> Image:
     """Collect the .global and .const variables of a module, those inside functions too."""
     every = list(module.variables)
     for function in module.functions:
         if function.body is not None:
             every.extend(declarations(function.body))
     chosen = [each for each in every if base_space(each) in ("global", "const")]
-    image = Image(chosen)
+    names = {each.name: id(each) for each in chosen}
+    names.update({each.name: id(each.variable) for each in symbols.variables.values()})
+    image = Image(chosen, names, function_addresses(symbols))
     total = 0
     for each in chosen:
         if "extern" in each.linkage and each.init is None and None in each.dims:
             raise LaunchRefused(f"variable {each.name} is extern and nothing defines it")
-        size, _ = size_and_align(each)
-        image.sizes[each.name] = size
-        total += size
-        if base_space(each) == "const":
-            image.placed[each.name] = image.const.place(each, "const")
-    if image.const.top > CONST_BYTES:
-        raise LaunchRefused(f".const variables take {image.const.top} bytes; a module may have {CONST_BYTES}")
+        total += size_and_align(each)[0]
+    for each in place(each for each in chosen if base_space(each) == "const"):
+        image.places[id(each.variable)] = Place("const", each.offset, each.size, each.name)
+        image.const.append(Region(each.name, each.offset, each.size))
+        image.const_bytes = each.offset + each.size
+    if image.const_bytes > CONST_BYTES:
+        raise LaunchRefused(
+            f".const variables take {image.const_bytes} bytes; a module may have {CONST_BYTES}"
+        )
     if total > GLOBAL_BYTES:
         raise LaunchRefused(f"module variables take {total} bytes; more than {GLOBAL_BYTES} is refused here")
     return image
 
 
-def reserve(image: Image, arena: Arena) -> dict[str, Region]:
-    """Regions of the .global variables; the first things in an arena, so that their addresses never
-    change.
+def reserve(image: Image, arena: Arena) -> dict[int, Region]:
+    """Regions of the .global variables, by identity of the declaration; the first things in an arena, so that
+    their addresses never change.
     """
-    regions: dict[str, Region] = {}
+    regions: dict[int, Region] = {}
     for each in image.variables:
         if base_space(each) == "global":
-            region = arena.reserve(each.name, image.sizes[each.name], defined=True, role="variable")
-            regions[each.name] = region
-            image.placed[each.name] = Placed("global", region.base, region.size, each.name)
+            size, _ = size_and_align(each)
+            region = arena.reserve(each.name, size, defined=True, role="variable")
+            regions[id(each)] = region
+            image.places[id(each)] = Place("global", region.base, size, each.name)
     return regions
 
 
-def contents(variable: Variable, image: Image, functions: dict[str, int]) -> npt.NDArray[np.uint8]:
+def contents(variable: Variable, image: Image) -> npt.NDArray[np.uint8]:
     """The bytes a variable begins with; zero where nothing is said."""
-    size = image.sizes[variable.name]
+    size, _ = size_and_align(variable)
     data = np.zeros(size, np.uint8)
     if variable.init is None:
         return data
@@ -83,8 +94,8 @@ def contents(variable: Variable, image: Image, functions: dict[str, int]) -> npt
     flat: list[tuple[int, Initializer]] = []
     _spread(variable.init, dims, 0, flat)
     kind = TYPES.get(variable.type)
-    for place, value in flat:
-        start = place * unit
+    for element, value in flat:
+        start = element * unit
         if start + unit > size:
             raise LaunchRefused(f"variable {variable.name}: more initial values than elements")
         if isinstance(value, Immediate):
@@ -95,7 +106,7 @@ def contents(variable: Variable, image: Image, functions: dict[str, int]) -> npt
             raw = constant(value, kind).tobytes()
         else:
             assert not isinstance(value, tuple)
-            raw = _address(value.symbol, value.generic, image, functions) + value.offset
+            raw = _address(value.symbol, value.generic, image) + value.offset
             if value.mask is not None:
                 shift = (value.mask & -value.mask).bit_length() - 1
                 raw = (raw & value.mask) >> shift
@@ -115,11 +126,11 @@ def _spread(init: Initializer, dims: list[int], at: int, out: list[tuple[int, In
         _spread(part, dims[1:], at + k * step, out)
 
 
-def _address(symbol: str, generic: bool, image: Image, functions: dict[str, int]) -> int:
-    found = image.placed.get(symbol)
+def _address(symbol: str, generic: bool, image: Image) -> int:
+    found = image.places.get(image.names.get(symbol, 0))
     if found is None:
-        if symbol in functions:
-            return functions[symbol]
+        if symbol in image.functions:
+            return image.functions[symbol]
         raise CannotJudge(f"an initialiser names {symbol}, whose address the emulator cannot give")
     window = {"const": CONST_WINDOW, "shared": SHARED_WINDOW}.get(found.space, 0) if generic else 0
     return found.base + window

@@ -254,8 +254,8 @@ class Machine:
             return self._param_regions
         spaces = self.code.spaces
         if not self.dynamic_smem:
-            return spaces.shared_regions
+            return spaces.shared
         return [
-            *spaces.shared_regions,
+            *spaces.shared,
             Region(spaces.dynamic_name, self.code.dynamic_base, self.dynamic_smem),
         ]

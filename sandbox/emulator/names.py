@@ -1,29 +1,39 @@
-"""What the names of a function stand for: registers, variables with their place in memory, labels, functions.
+"""What the machine makes of the names of a function: registers become slots of a bank, variables places in
+memory, labels program counters. What a name stands for is the business of `sandbox.ptx.symbols`.
 
-Registers of nested scopes shadow those outside and get numbers of their own. Shared variables of the module,
-the entry and every `.func` are laid out together, the dynamic (extern) part last; local variables and the
-parameters of calls live in a thread's local memory.
+Shared variables of the module, the entry and every `.func` are laid out together, the dynamic (extern) part
+last; local variables and the parameters of calls live in a thread's local memory.
 
-Source: PTX ISA, "State Spaces", "Parameterized Variable Names", "Parameter State Space".
+Invariants
+- Declarations, labels and targets are known by identity, for blocks may declare one name anew; a module
+  outlives everything made of it.
+
+Source: PTX ISA, "State Spaces", "Parameter State Space".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sandbox.emulator.memory import Region
 from sandbox.emulator.semantics.types import TYPES
-from sandbox.ptx.layout import base_space, shared_layout, size_and_align
-from sandbox.ptx.nodes import Block, Directive, Function, Instruction, Label, Module, Variable
+from sandbox.ptx.layout import Placed, base_space, declarations, place
+from sandbox.ptx.nodes import Block, Directive, Function, Instruction, Label
+from sandbox.ptx.symbols import FunctionSymbols, ModuleSymbols, Register, Scope
+from tasks.errors import CannotJudge
 
 COMPONENTS = "xyzw"
+CARRY = Register(-1, "CC.CF", "u32")
+"""The condition code as a register of each function; PTX code cannot name it."""
+FUNCTION_BASE = 0x0000_5000_0000
+"""Address of the first function; the next ones follow every 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
-    """One scalar register of a function."""
+class Slot:
+    """One scalar register of a function's bank; a vector register has several."""
 
     index: int
     bits: int
@@ -31,9 +41,9 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Place:
     """A variable with an address: `space` is the one its plain name is used in; `base` counts from the start
-    of that space.
+    of that space, for local memory from the start of the frame.
     """
 
     space: str
@@ -42,107 +52,69 @@ class Placed:
     name: str
 
 
-@dataclass(slots=True)
-class LabelAt:
-    """A label; `pc` is set once the body has been flattened."""
-
-    name: str
-    pc: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Callee:
-    """A function by name."""
-
-    function: Function
-
-
-Meaning: TypeAlias = "Register | tuple[Register, ...] | Placed | LabelAt | Callee | Directive"
-
-
-@dataclass(slots=True)
-class Layout:
-    """A space being filled, variable after variable."""
-
-    top: int = 0
-    regions: list[Region] = field(default_factory=list[Region])
-
-    def place(self, variable: Variable, space: str) -> Placed:
-        size, align = size_and_align(variable)
-        base = -(-self.top // align) * align
-        self.top = base + size
-        self.regions.append(Region(variable.name, base, size))
-        return Placed(space, base, size, variable.name)
-
-
-class Scope:
-    """Names of one block and, behind it, of the blocks around it."""
-
-    def __init__(self, parent: Scope | None, frame: FrameShape | None) -> None:
-        self.parent = parent
-        self.frame = frame
-        self.names: dict[str, Meaning] = {}
-        self.ranges: dict[str, tuple[int, str]] = {}
-
-    def find(self, name: str) -> Meaning | None:
-        """What a name means here."""
-        scope: Scope | None = self
-        while scope is not None:
-            found = scope.names.get(name)
-            if found is None and scope.ranges:
-                found = scope.numbered(name)
-            if found is not None:
-                return found
-            scope = scope.parent
-        return None
-
-    def numbered(self, name: str) -> Meaning | None:
-        for cut in range(len(name) - 1, 0, -1):
-            digits = name[cut:]
-            if not digits.isdigit():
-                return None
-            known = self.ranges.get(name[:cut])
-            if known and int(digits) < known[0] and (digits == "0" or digits[0] != "0"):
-                assert self.frame is not None
-                made = self.names[name] = self.frame.register(name, known[1])
-                return made
-        return None
-
-    def declare_register(self, variable: Variable) -> None:
-        """Take a `.reg` declaration into this scope."""
-        if variable.range is not None:
-            self.ranges[variable.name] = (variable.range, variable.type)
-            return
-        assert self.frame is not None
-        if variable.vector > 1:
-            parts = tuple(
-                self.frame.register(f"{variable.name}.{COMPONENTS[k]}", variable.type)
-                for k in range(variable.vector)
-            )
-            self.names[variable.name] = parts
-        else:
-            self.names[variable.name] = self.frame.register(variable.name, variable.type)
+Meaning: TypeAlias = "Slot | tuple[Slot, ...] | Place | Label | Function | Directive"
 
 
 @dataclass(slots=True)
 class FrameShape:
     """What one activation of a function holds: registers by number, and its own local memory."""
 
-    function: Function
+    symbols: FunctionSymbols
+    places: dict[int, Place]
+    """By identity of the declaration."""
     bits: list[int] = field(default_factory=list[int])
+    """Of each slot."""
     register_names: list[str] = field(default_factory=list[str])
-    local: Layout = field(default_factory=Layout)
+    slots: dict[int, tuple[Slot, ...]] = field(default_factory=dict[int, tuple[Slot, ...]])
+    """By id of the register; made when first used."""
+    positions: dict[int, int] = field(default_factory=dict[int, int])
+    """Program counters of labels, by identity."""
+    local: list[Region] = field(default_factory=list[Region])
+    local_bytes: int = 0
     first_pc: int = 0
     end_pc: int = 0
     params: list[Meaning] = field(default_factory=list["Meaning"])
     results: list[Meaning] = field(default_factory=list["Meaning"])
 
-    def register(self, name: str, type_name: str) -> Register:
-        known = TYPES.get(type_name)
-        made = Register(len(self.bits), known.width if known else 32, name)
-        self.bits.append(made.bits)
-        self.register_names.append(name)
-        return made
+    @property
+    def function(self) -> Function:
+        return self.symbols.function
+
+    def slots_of(self, register: Register) -> tuple[Slot, ...]:
+        """The slots of a register, one for each element."""
+        found = self.slots.get(register.id)
+        if found is None:
+            known = TYPES.get(register.type)
+            bits = known.width if known else 32
+            parts = [f".{each}" for each in COMPONENTS[: register.vector]] if register.vector > 1 else [""]
+            first = len(self.bits)
+            found = tuple(Slot(first + k, bits, register.name + part) for k, part in enumerate(parts))
+            self.slots[register.id] = found
+            self.bits += [bits] * len(found)
+            self.register_names += [each.name for each in found]
+        return found
+
+
+class Names:
+    """The names of one block, as the machine takes them."""
+
+    def __init__(self, scope: Scope, shape: FrameShape) -> None:
+        self.scope = scope
+        self.shape = shape
+
+    def find(self, name: str) -> Meaning | None:
+        """What a name means here; None also for a variable that the launched entry does not have."""
+        found = CARRY if name == CARRY.name else self.scope.find(name)
+        if isinstance(found, Register):
+            slots = self.shape.slots_of(found)
+            return slots if found.vector > 1 else slots[0]
+        if isinstance(found, Placed):
+            return self.shape.places.get(id(found.variable))
+        return found
+
+    def position(self, name: str) -> int | None:
+        """Program counter of a label."""
+        return self.shape.positions.get(id(self.scope.find(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,98 +122,85 @@ class Line:
     """One instruction of the flattened module with the scope it stands in."""
 
     instruction: Instruction
-    scope: Scope
+    scope: Names
     shape: FrameShape
 
 
 class Spaces:
-    """Layouts that an entry's functions share."""
+    """The param and shared space of an entry, and where variables of all its functions lie."""
 
-    def __init__(self, module: Module, entry: Function) -> None:
-        self.params = Layout()
-        self.shared: dict[int, Placed] = {}
-        """By identity of the declaration; only those a launch of the entry has."""
-        self.shared_regions: list[Region] = []
+    def __init__(self, entry: FunctionSymbols, images: Mapping[int, Place]) -> None:
+        self.places = dict(images)
+        self.params = [Region(each.name, each.offset, each.size) for each in entry.params]
+        self.param_bytes = max((each.end for each in self.params), default=0)
+        self.shared: list[Region] = []
         self.dynamic_name = "dynamic shared memory"
         self.dynamic_base = 0
-        for each in shared_layout(module, entry):
-            self.shared[id(each.variable)] = Placed("shared", each.offset, each.size, each.name)
+        for each in entry.params:
+            self.places[id(each.variable)] = Place("param", each.offset, each.size, each.name)
+        for each in entry.shared:
+            self.places[id(each.variable)] = Place("shared", each.offset, each.size, each.name)
             self.dynamic_base = max(self.dynamic_base, each.offset + each.size)
             if each.dynamic:
                 self.dynamic_name = each.name
             else:
-                self.shared_regions.append(Region(each.name, each.offset, each.size))
+                self.shared.append(Region(each.name, each.offset, each.size))
 
 
-def flatten(function: Function, outer: Scope, spaces: Spaces, lines: list[Line]) -> FrameShape:
+def flatten(symbols: FunctionSymbols, places: Mapping[int, Place], lines: list[Line]) -> FrameShape:
     """Append a function's instructions to `lines`, whose indices are the program counters, and give its
-    frame.
+    frame. places: of variables outside the frame, by identity of the declaration. Raises CannotJudge.
     """
-    shape = FrameShape(function, first_pc=len(lines))
-    top = Scope(outer, shape)
-    for formals, kept in ((function.params, shape.params), (function.results, shape.results)):
-        for formal in formals:
-            if base_space(formal) == "reg":
-                top.declare_register(formal)
-            elif function.entry:
-                top.names[formal.name] = spaces.params.place(formal, "param")
-            else:
-                top.names[formal.name] = shape.local.place(formal, "local")
-            found = top.names.get(formal.name)
-            if found is not None:
-                kept.append(found)
+    function = symbols.function
+    shape = FrameShape(symbols, dict(places), first_pc=len(lines))
+    inner = list(declarations(function.body))
+    for each in inner:
+        if each.range is not None and base_space(each) != "reg":
+            raise CannotJudge(
+                f"line {each.span.line}: the emulator knows ranges such as {each.name}<{each.range}> of "
+                f"registers only; this one is in .{each.space}"
+            )
+    formals = () if function.entry else (*function.params, *function.results)
+    framed = [each for each in formals if base_space(each) != "reg"]
+    framed += [each for each in inner if base_space(each) in ("local", "param")]
+    for each in place(framed):
+        shape.places[id(each.variable)] = Place("local", each.offset, each.size, each.name)
+        shape.local.append(Region(each.name, each.offset, each.size))
+        shape.local_bytes = each.offset + each.size
+    for placed, kept in ((symbols.params, shape.params), (symbols.results, shape.results)):
+        for each in placed:
+            if base_space(each.variable) != "reg":
+                kept.append(shape.places[id(each.variable)])
+                continue
+            found = Names(symbols.root, shape).find(each.name)
+            assert found is not None
+            kept.append(found)
     if function.body is not None:
-        _walk(function.body, Scope(top, shape), shape, spaces, lines)
+        _walk(function.body, symbols.root.children[0], shape, lines)
     shape.end_pc = len(lines)
     return shape
 
 
-def _walk(block: Block, scope: Scope, shape: FrameShape, spaces: Spaces, lines: list[Line]) -> None:
+def _walk(block: Block, scope: Scope, shape: FrameShape, lines: list[Line]) -> None:
+    names = Names(scope, shape)
+    children = iter(scope.children)
+    labelled = False
     for statement in block.statements:
-        if isinstance(statement, Label):
-            scope.names[statement.name] = LabelAt(statement.name)
-    pending: str | None = None
-    for statement in block.statements:
-        if isinstance(statement, Label):
-            label = scope.names[statement.name]
-            assert isinstance(label, LabelAt)
-            label.pc = len(lines)
-            pending = statement.name
-            continue
-        if isinstance(statement, Instruction):
-            lines.append(Line(statement, scope, shape))
+        if isinstance(statement, Label) or (labelled and isinstance(statement, Directive)):
+            # A directive may stand for the label before it in the table of names.
+            shape.positions[id(statement)] = len(lines)
+        elif isinstance(statement, Instruction):
+            lines.append(Line(statement, names, shape))
         elif isinstance(statement, Block):
-            _walk(statement, Scope(scope, shape), shape, spaces, lines)
-        elif isinstance(statement, Variable):
-            declare(statement, scope, shape, spaces)
-        elif statement.name in ("branchtargets", "calltargets", "callprototype") and pending is not None:
-            scope.names[pending] = statement
-        pending = None
+            _walk(statement, next(children), shape, lines)
+        labelled = isinstance(statement, Label)
 
 
-def declare(variable: Variable, scope: Scope, shape: FrameShape, spaces: Spaces) -> None:
-    """Give a variable declared inside a function its place."""
-    space = base_space(variable)
-    if space == "reg":
-        scope.declare_register(variable)
-    elif space == "shared":
-        placed = spaces.shared.get(id(variable))
-        if placed is not None:
-            scope.names[variable.name] = placed
-    elif space in ("local", "param"):
-        for name in numbered_names(variable):
-            one = Variable("local", variable.type, name, variable.vector, variable.dims, None, variable.align)
-            scope.names[name] = shape.local.place(one, "local")
+def functions_of(symbols: ModuleSymbols) -> list[FunctionSymbols]:
+    """Device functions, declared ones too, in order."""
+    return [each for each in symbols.functions.values() if not each.function.entry]
 
 
-def numbered_names(variable: Variable) -> Iterator[str]:
-    """The names a declaration makes: one, or `name0` … when it has a range."""
-    if variable.range is None:
-        yield variable.name
-    else:
-        yield from (f"{variable.name}{k}" for k in range(variable.range))
-
-
-def functions_with_bodies(module: Module) -> list[Function]:
-    """Device functions that can be called, in order."""
-    return [each for each in module.functions if not each.entry and each.body is not None]
+def function_addresses(symbols: ModuleSymbols) -> dict[str, int]:
+    """Address of every device function, by name."""
+    return {each.function.name: FUNCTION_BASE + 16 * k for k, each in enumerate(functions_of(symbols))}

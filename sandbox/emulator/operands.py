@@ -16,7 +16,7 @@ import numpy as np
 
 from sandbox.emulator import special
 from sandbox.emulator.lanes import WIDTHS, Array, Lanes
-from sandbox.emulator.names import COMPONENTS, FrameShape, LabelAt, Placed, Register, Scope
+from sandbox.emulator.names import COMPONENTS, Names, Place, Slot
 from sandbox.emulator.semantics.types import TYPES, Type
 from sandbox.ptx.nodes import Address, Immediate, Name, Negative, Not, Offset, Operand, Pair, Vector
 from tasks.errors import CannotJudge
@@ -54,7 +54,7 @@ def constant(value: Immediate, kind: Type) -> Array:
         return bits.view(np.float32 if value.kind == "f32" else np.float64).astype(kind.dtype)
 
 
-def elements(operand: Operand, scope: Scope) -> list[Operand]:
+def elements(operand: Operand, scope: Names) -> list[Operand]:
     """An operand as the scalars it stands for: vectors and vector registers by element, pairs as two."""
     if isinstance(operand, Vector):
         return [each for part in operand.elements for each in elements(part, scope)]
@@ -67,12 +67,12 @@ def elements(operand: Operand, scope: Scope) -> list[Operand]:
     return [operand]
 
 
-def register_of(operand: Operand, scope: Scope) -> Register | None:
+def register_of(operand: Operand, scope: Names) -> Slot | None:
     """The register an operand names."""
     if not isinstance(operand, Name):
         return None
     found = scope.find(operand.text)
-    if isinstance(found, Register) and not operand.component:
+    if isinstance(found, Slot) and not operand.component:
         return found
     if isinstance(found, tuple) and operand.component[:1] in ("x", "y", "z", "w", "r", "g", "b", "a"):
         place = ("xyzw" if operand.component in "xyzw" else "rgba").index(operand.component)
@@ -147,7 +147,7 @@ def reader(decoder: Decoder, operand: Operand, type_name: str) -> Reader:
     raise Unsupported(f"operand {describe(operand)}")
 
 
-def _register_reader(found: Register, kind: Type) -> Reader:
+def _register_reader(found: Slot, kind: Type) -> Reader:
     index = found.index
     if kind.width == found.bits and WIDTHS.get(found.bits) == kind.dtype:
         return lambda lanes: lanes.read(index)
@@ -219,12 +219,12 @@ def addresses(decoder: Decoder, operand: Operand, space: str) -> tuple[str, Call
         step = WIDTHS[bits].type(offset & ((1 << bits) - 1))
         return space, lambda lanes: lanes.flat(lanes.read(index)) + step
     meaning = decoder.scope.find(base.text)
-    if isinstance(meaning, Placed):
+    if isinstance(meaning, Place):
         if space == "generic":
             space = meaning.space
         elif space != meaning.space and not (space == "param" and meaning.space == "local"):
             raise Unsupported(f".{space} access to {base.text}, which is .{meaning.space}")
-        where = np.uint64((decoder.base_of(meaning) + offset) & (2**64 - 1))
+        where = np.uint64((meaning.base + offset) & (2**64 - 1))
         if meaning.space == "local":
             return "local", lambda lanes: np.full(lanes.n, where + np.uint64(lanes.frame.local_base))
         return space, lambda lanes: np.full(lanes.n, where)
@@ -240,8 +240,6 @@ def describe(operand: Any) -> str:
 
 __all__ = [
     "CannotJudge",
-    "FrameShape",
-    "LabelAt",
     "Reader",
     "Unsupported",
     "Writer",

@@ -16,7 +16,7 @@ from tasks.errors import CannotJudge
 
 def pack(launch: BoundLaunch, code: Code, regions: Mapping[str, Region]) -> npt.NDArray[np.uint8]:
     """The param space of a launch, uint8, rounded up to whole `ROW` bytes."""
-    data = np.zeros(max(ROW, -(-code.spaces.params.top // ROW) * ROW), np.uint8)
+    data = np.zeros(max(ROW, -(-code.spaces.param_bytes // ROW) * ROW), np.uint8)
     for argument in launch.args:
         if isinstance(argument, PointerArg):
             raw = regions[argument.buffer].base.to_bytes(8, "little")

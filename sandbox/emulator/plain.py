@@ -13,7 +13,7 @@ import numpy as np
 from sandbox.emulator.decode import SYNC, WAITING, Decoder, Op, builds, nothing
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.memory import TAG_BITS, WINDOWS
-from sandbox.emulator.names import Register
+from sandbox.emulator.names import CARRY, Slot
 from sandbox.emulator.operands import Reader, Unsupported, Writer, elements, reader, whole, width_of, writer
 from sandbox.emulator.semantics import TYPES, Lowered, lower
 from sandbox.emulator.warps import Need
@@ -54,9 +54,9 @@ def lowered(decoder: Decoder, instruction: Instruction, op: Op) -> None:
         writer(decoder, operand, kind) for operand, kind in zip(results, meaning.results[:given], strict=True)
     ]
     if meaning.carry_in:
-        readers.append(reader(decoder, _carry(decoder), "u32"))
+        readers.append(reader(decoder, Name(CARRY.name), "u32"))
     if meaning.carry_out:
-        writers.append(writer(decoder, _carry(decoder), "u32"))
+        writers.append(writer(decoder, Name(CARRY.name), "u32"))
     if meaning.scope == "warp":
         _warp_wide(instruction, op, meaning, readers, writers)
         return
@@ -105,16 +105,6 @@ def _warp_wide(
     op.detail = Need(
         readers[-1] if instruction.opcode in MASKED else None, strict=instruction.opcode not in MASKED
     )
-
-
-def _carry(decoder: Decoder) -> Name:
-    """The condition code as a register of the function, which PTX code cannot name."""
-    if decoder.scope.find("CC.CF") is None:
-        scope = decoder.scope
-        while scope.parent is not None and scope.parent.frame is decoder.shape:
-            scope = scope.parent
-        scope.names["CC.CF"] = decoder.shape.register("CC.CF", "u32")
-    return Name("CC.CF")
 
 
 @builds("mov")
@@ -202,7 +192,7 @@ def accepted(decoder: Decoder, instruction: Instruction, op: Op) -> None:
     for operand in instruction.operands:
         if isinstance(operand, Name):
             found = decoder.scope.find(operand.text)
-            if isinstance(found, Register):
+            if isinstance(found, Slot):
                 decoder.reads(found)
     op.run = nothing
 

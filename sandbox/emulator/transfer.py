@@ -16,7 +16,7 @@ from sandbox.emulator.access import load, resolve, store
 from sandbox.emulator.decode import LOOKING, SYNC, WAITING, Decoder, Op, builds
 from sandbox.emulator.lanes import Array, Lanes
 from sandbox.emulator.memory import GLOBAL_BASE
-from sandbox.emulator.names import Placed
+from sandbox.emulator.names import Place
 from sandbox.emulator.operands import Unsupported, addresses, elements, reader, whole, writer
 from sandbox.emulator.semantics.types import TYPES
 from sandbox.emulator.warps import Need
@@ -108,10 +108,10 @@ def _param_offset(decoder: Decoder, instruction: Instruction, space: str) -> int
     ):
         return None
     found = decoder.scope.find(address.base.text)
-    if isinstance(found, Placed) and found.space == "param":
+    if isinstance(found, Place) and found.space == "param":
         start = found.base + address.offset
         size = TYPES[shape_of(instruction)[1]].width // 8 * shape_of(instruction)[2]
-        if start >= 0 and start + size <= decoder.code.spaces.params.top:
+        if start >= 0 and start + size <= decoder.code.spaces.param_bytes:
             return start
     return None
 

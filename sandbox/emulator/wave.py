@@ -107,12 +107,12 @@ class Wave:
 
         base = 0
         if parent is not None:
-            base = -(-(parent.local_base + parent.shape.local.top) // 16) * 16
-        if shape.local.top:
-            top = base + shape.local.top
+            base = -(-(parent.local_base + parent.shape.local_bytes) // 16) * 16
+        if shape.local_bytes:
+            top = base + shape.local_bytes
             self.local_top = max(self.local_top, top)
             grow_local(self, top)
-            self.local_regions += [Region(r.name, base + r.base, r.size) for r in shape.local.regions]
+            self.local_regions += [Region(r.name, base + r.base, r.size) for r in shape.local]
         return Frame(self, shape, parent, op, base)
 
     def call(self, parent: Frame, op: Any, shape: FrameShape) -> Frame:
