@@ -88,9 +88,9 @@ def _proven(target: Target, used: Usage | None, flops: int, moved: int) -> Targe
         depth = Depth.EXECUTED
     share = None
     if used is not None and used.flops and flops:
-        share = used.flops / flops
+        share = min(used.flops / flops, 1.0)  # padding does more than the task needs
     elif used is not None and used.bytes and moved:
-        share = used.bytes / moved
+        share = min(used.bytes / moved, 1.0)
     reached = ORDER.index(depth) >= ORDER.index(PROVABLE)
     return target.model_copy(
         update={

@@ -33,7 +33,7 @@ def verdict_text(verdict: Verdict | None) -> Text:
 
 def verdict_row(verdicts: list[Verdict | None]) -> Text:
     """The verdicts of an episode's turns, in order."""
-    return Text(" → ", "dim").join(verdict_text(verdict) for verdict in verdicts)
+    return Text(" → ").join(verdict_text(verdict) for verdict in verdicts)
 
 
 def targets_text(targets: tuple[Target, ...]) -> Text:

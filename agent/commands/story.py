@@ -85,8 +85,8 @@ def tell_run(run: Run) -> None:
         best = evaluation_of(run, episode.best) if episode.best else None
         table.add_row(
             _name(episode),
-            str(len(episode.turns)),
-            verdict_row([turn.verdict for turn in episode.turns]),
+            str(sum(turn.ended for turn in episode.turns)),
+            verdict_row([turn.verdict for turn in episode.turns if turn.ended or turn.verdict]),
             targets_text(best.targets) if best else Text("-", "dim"),
             episode.reason or "open",
         )
@@ -138,9 +138,7 @@ def tell_episode(run: Run, episode: Episode, *, code: bool, prompts: bool) -> No
     )
     for turn in episode.turns:
         console.print()
-        console.print(
-            Text.assemble((f"Turn {turn.number}  ", "bold"), verdict_text(turn.verdict), _cost(turn))
-        )
+        console.print(Text.assemble((f"Turn {turn.number}  ", "bold"), _state(turn), _cost(turn)))
         if prompts and turn.messages:
             console.print(
                 Panel(run.blobs.text(turn.messages[-1]), title="last message of the request", box=box.SQUARE)
@@ -159,6 +157,10 @@ def tell_episode(run: Run, episode: Episode, *, code: bool, prompts: bool) -> No
             tell_evaluation(evaluation, text)
     if episode.best_turn is not None:
         console.print(f"\nbest: turn {episode.best_turn}")
+
+
+def _state(turn: Turn) -> Text:
+    return verdict_text(turn.verdict) if turn.verdict or turn.ended else Text("in hand", "dim")
 
 
 def _cost(turn: Turn) -> Text:

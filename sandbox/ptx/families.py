@@ -81,14 +81,6 @@ def _matmul(instruction: Instruction) -> Work | None:
     return None
 
 
-_MATRIX_BYTES: Final = {"m8n8": 128, "m16n16": 256, "m8n16": 128, "m16n8": 128}
-
-
-def _matrices(instruction: Instruction) -> Work | None:
-    """`.m8n8.x4.b16`: four matrices of eight rows of sixteen bytes."""
-    size = next((_MATRIX_BYTES[each] for each in instruction.modifiers if each in _MATRIX_BYTES), None)
-    count = next((int(each[1:]) for each in instruction.modifiers if each in ("x1", "x2", "x4")), None)
-    return None if size is None or count is None else Work(bytes=size * count)
 
 
 def _third_operand(instruction: Instruction) -> Work | None:
@@ -96,18 +88,6 @@ def _third_operand(instruction: Instruction) -> Work | None:
     operands = instruction.operands
     size = operands[2] if len(operands) > 2 else None
     return Work(bytes=size.value) if isinstance(size, Immediate) and size.kind == "int" else None
-
-
-_ATOM_BYTES: Final = re.compile(r"[bsuf](?:16|32|64|128)|bf16|f16x2|bf16x2")
-
-
-def _atomic(instruction: Instruction) -> Work | None:
-    width = next((each for each in reversed(instruction.modifiers) if _ATOM_BYTES.fullmatch(each)), None)
-    if width is None:
-        return None
-    lanes = next((int(each[1:]) for each in instruction.modifiers if each in ("v2", "v4", "v8")), 1)
-    bits = 32 if width.endswith("x2") else int(width.lstrip("bsuf"))
-    return Work(bytes=lanes * bits // 8)
 
 
 _TABLE: Final = (
@@ -118,11 +98,11 @@ _TABLE: Final = (
     ),
     Family(
         "ldmatrix", "matrix load from shared memory", r"ldmatrix\b", (r"LDSM\b",), 75, "warp",
-        "a warp loads 8x8 tiles from shared memory straight into the fragment layout of mma", work=_matrices,
+        "a warp loads 8x8 tiles from shared memory straight into the fragment layout of mma",
     ),
     Family(
         "stmatrix", "matrix store to shared memory", r"stmatrix\b", (r"STSM\b",), 90, "warp",
-        "a warp stores accumulator fragments to shared memory as 8x8 tiles", work=_matrices,
+        "a warp stores accumulator fragments to shared memory as 8x8 tiles",
     ),
     Family(
         "mma_sp", "sparse warp matrix multiply", r"mma\.sp\b", (r"[HIQDBO]MMA\.(.*\.)?SP\b",), 80, "warp",
@@ -216,7 +196,7 @@ _TABLE: Final = (
     ),
     Family(
         "atomic", "atomic operation", r"(atom|red)\b", (r"ATOM[GS]?\b(?!\.ARRIVE)", r"REDG?\b"), 30, "thread",
-        "reads, changes and writes memory indivisibly; red gives no value back", work=_atomic,
+        "reads, changes and writes memory indivisibly; red gives no value back",
     ),
     Family(
         "griddepcontrol", "dependency between grids", r"griddepcontrol\b", (r"PREEXIT\b", r"ACQBULK\b"), 90, "thread",
