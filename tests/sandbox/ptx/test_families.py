@@ -122,10 +122,6 @@ def test_machine_opcodes(opcode: str, families: tuple[str, ...]) -> None:
         ("cp.async.cg.shared.global [%a], [%b], 16;", Work(bytes=16)),
         ("cp.async.bulk.global.shared::cta.bulk_group [%b], [%a], 1024;", Work(bytes=1024)),
         ("cp.async.bulk.global.shared::cta.bulk_group [%b], [%a], %a;", None),
-        ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%a, %a, %a, %a}, [%a];", None),
-        ("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%a], {%a, %a};", Work(bytes=256)),
-        ("atom.global.add.f32 %a, [%b], %a;", None),
-        ("red.global.v4.f32.add [%b], {%a, %a, %a, %a};", Work(bytes=16)),
     ],
 )  # fmt: skip
 def test_work_of_one_execution(text: str, work: Work | None) -> None:
