@@ -76,14 +76,14 @@ def _resolve_global(lanes: Lanes, addresses: Array, size: int, site: Site, write
     arena = lanes.wave.machine.arena
     low, high = int(addresses.min()), int(addresses.max()) + size
     region = arena.fits(low, high)
-    check = True
+    check = arena.discarded is not None
     if region is not None:
-        check = not region.defined
+        check = check or not region.defined
     else:
         inside, which = arena.inside(addresses.astype(np.uint64), size)
         if not inside.all():
             out_of_bounds("global", lanes, addresses, size, site, ~inside, write)
-        check = not all(arena.regions[int(each)].defined for each in np.unique(which))
+        check = check or not all(arena.regions[int(each)].defined for each in np.unique(which))
     index = (addresses.astype(np.uint64) - np.uint64(GLOBAL_BASE)).view(np.int64)
     return Piece(arena.store, index, "global", None, check, region)
 
@@ -158,10 +158,8 @@ def check(lanes: Lanes, piece: Piece, addresses: Array, size: int, count: int, s
         settle(piece.store, lanes)
         return
     machine = lanes.wave.machine
-    if piece.space == "global" and piece.region is None:
-        arena = machine.arena
-        _, which = arena.inside((piece.index + GLOBAL_BASE).astype(np.uint64), size * count)
-        bad &= ~np.array([each.defined for each in arena.regions])[which]
+    if piece.space == "global" and (piece.region is None or piece.region.defined):
+        bad = machine.arena.empty(piece.index, size * count, bad)
         if not bad.any():
             return
     position = int(np.flatnonzero(bad)[0])

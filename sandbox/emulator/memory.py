@@ -102,6 +102,8 @@ class Arena:
         self.top = GLOBAL_BASE
         self.store = blank(0, 0)
         self.last: Region | None = None
+        self.discarded: Array | None = None
+        """1 for each byte that held something and was discarded; None before the first discard."""
 
     def reserve(self, region_name: str, size: int, *, defined: bool, role: str) -> Region:
         """A new region behind a guard gap; `build` gives it memory."""
@@ -124,6 +126,25 @@ class Arena:
         assert self.store.written is not None
         start = region.base - GLOBAL_BASE
         return self.store.written[start : start + region.size]
+
+    def discard(self, index: Array) -> None:
+        """These bytes of the store hold nothing any more, defined or not."""
+        if self.discarded is None:
+            self.discarded = np.zeros_like(self.store.data)
+        self.discarded[index] = 1
+
+    def empty(self, index: Array, size: int, bad: Array) -> Array:
+        """Those of the `bad` accesses, all of which touch bytes nothing stored, whose bytes also held nothing
+        to begin with or hold nothing any more.
+        """
+        _, which = self.inside((index + GLOBAL_BASE).astype(np.uint64), size)
+        defined = np.array([each.defined for each in self.regions])[which]
+        found = bad & ~defined
+        if self.discarded is not None and self.store.written is not None:
+            at = np.flatnonzero(bad & defined)
+            every = index[at][:, None] + np.arange(size)
+            found[at] = (self.discarded[every] > self.store.written[every]).any(axis=1)
+        return found
 
     def nearest(self, address: int) -> Region | None:
         """The region that holds an address, or else the one with the least distance to it."""

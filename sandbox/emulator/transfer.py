@@ -15,7 +15,6 @@ import numpy as np
 from sandbox.emulator.access import load, resolve, store
 from sandbox.emulator.decode import LOOKING, SYNC, WAITING, Decoder, Op, builds
 from sandbox.emulator.lanes import Array, Lanes
-from sandbox.emulator.memory import GLOBAL_BASE
 from sandbox.emulator.names import Place
 from sandbox.emulator.operands import Unsupported, addresses, elements, reader, whole, writer
 from sandbox.emulator.semantics.types import TYPES
@@ -232,12 +231,8 @@ def discard(decoder: Decoder, instruction: Instruction, op: Op) -> None:
             if piece.space != "global" or piece.store.written is None:
                 continue
             lines = np.unique(piece.index)
-            _, which = arena.inside((lines + GLOBAL_BASE).astype(np.uint64), size)
-            for region in (arena.regions[int(number)] for number in np.unique(which)):
-                if region.defined:
-                    arena.written_of(region)[:] = 1
-                    region.defined = False
             every = lines[:, None] + np.arange(size)
+            arena.discard(every)
             piece.store.written[every] = 0
             piece.store.data[every] = poison
         lanes.wave.machine.changed()

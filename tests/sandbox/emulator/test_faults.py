@@ -148,10 +148,17 @@ def test_discarded_bytes_hold_nothing():
     discard = "setp.ne.u32 %p1, %r1, 0; @!%p1 discard.global.L2 [%rd1], 128; bar.warp.sync -1;\n"
     outcome = run(kernel(TID + discard), {"o": Buffer("o", np.ones(512, np.uint8))})
     assert (outcome.buffers["o"] != 1).sum() == 128
+    assert outcome.written is not None
+    assert not outcome.written["o"].any()
     read = run(
         kernel(TID + discard + "ld.global.u32 %r3, [%rd3];"), {"o": Buffer("o", np.ones(512, np.uint8))}
     )
     assert faulted(read, FaultKind.UNWRITTEN_READ).buffer == "o"
+    again = "st.global.u32 [%rd3], %r1; ld.global.u32 %r3, [%rd3]; ld.global.u32 %r4, [%rd1+128];"
+    stored = run(kernel(TID + discard + again), {"o": Buffer("o", np.ones(512, np.uint8))})
+    assert good(stored)[:32].tolist() == list(range(32))
+    assert stored.written is not None
+    assert stored.written["o"].tolist() == [True] * 128 + [False] * 384
 
 
 def test_a_warp_wide_instruction_must_name_its_own_thread():
