@@ -184,6 +184,8 @@ class Program:
     arch: str
     """Such as sm_90a."""
     cubin: bytes | None = None
+    registers: Mapping[str, int] | None = None
+    """Entry → 32-bit registers a thread takes, as the assembler reports them; None when not known, and residency is then estimated."""
 
 
 class Session(Protocol):

@@ -98,8 +98,7 @@ def check_launch(
 def resident_blocks(chip: Chip, threads: int, registers: int, shared: int) -> int:
     """How many blocks the whole chip holds at once.
 
-    threads: per block. registers: 32-bit registers per thread, an estimate (the assembler decides on a real
-    chip). shared: bytes.
+    threads: per block. registers: 32-bit registers per thread. shared: bytes.
     """
     warps = -(-threads // WARP)
     per_warp = -(-max(registers, 1) * WARP // 256) * 256

@@ -191,6 +191,7 @@ class EmulatorSession:
             launch.dynamic_smem,
             tally,
             grid_id,
+            (self.program.registers or {}).get(launch.entry),
         )
 
     def _source(self, line: int | None) -> str | None:

@@ -59,7 +59,9 @@ class Machine:
         dynamic_smem: int,
         tally: Tally,
         grid_id: int = 1,
+        registers: int | None = None,
     ) -> None:
+        """registers: 32-bit ones a thread takes on the chip; None: as `code` guesses."""
         self.code = code
         self.chip = chip
         self.arena = arena
@@ -84,7 +86,7 @@ class Machine:
         self.next_block = 0
         self.total = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
-        self.resident = resident_blocks(chip, threads, code.registers, self.shared_bytes)
+        self.resident = resident_blocks(chip, threads, registers or code.registers, self.shared_bytes)
         warps = -(-threads // 32)
         self.block_bytes = 2 * self.shared_bytes + warps * 32 * code.thread_bytes
         """Memory of this machine for one block."""

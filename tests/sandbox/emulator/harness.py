@@ -51,6 +51,7 @@ def load(
     smem: int = 0,
     scratch: Mapping[str, Scratch] | None = None,
     arch: str = "sm_90a",
+    registers: Mapping[str, int] | None = None,
 ) -> EmulatorSession:
     launch = Launch(
         entry="k",
@@ -60,7 +61,7 @@ def load(
         args=args,
     )
     plan = Plan(launches=(launch,), scratch=dict(scratch or {}))
-    return EmulatorDevice(arch).load(Program(parse_module(text), plan, text, arch))
+    return EmulatorDevice(arch).load(Program(parse_module(text), plan, text, arch, registers=registers))
 
 
 def run(

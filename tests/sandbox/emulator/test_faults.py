@@ -213,6 +213,18 @@ def test_a_grid_barrier_hangs_exactly_where_the_chip_cannot_hold_the_grid():
     faulted(run(text, zeros(16), grid=(217,), block=(1024,), arch="sm_80"), FaultKind.LIVELOCK)
 
 
+@pytest.mark.parametrize(("registers", "holds"), [(32, 264), (40, 132), (64, 132)])
+def test_registers_that_the_assembler_counted_decide_how_many_blocks_are_resident(registers: int, holds: int):
+    text = kernel(TID + GRID_BARRIER)
+    for grid, ends in ((holds, True), (holds + 1, False)):
+        session = load(text, (grid,), (1024,), registers={"k": registers, "other": 255})
+        outcome = session.run({}, zeros(16), Limits(seconds=20))
+        if ends:
+            good(outcome)
+        else:
+            faulted(outcome, FaultKind.LIVELOCK)
+
+
 def test_budgets():
     endless = kernel("mov.u32 %r3, 0;\nL: add.u32 %r3, %r3, 1; setp.ne.u32 %p1, %r3, 0; @%p1 bra L;")
     fault = faulted(run(endless, output(128), limits=Limits(steps=100_000)), FaultKind.STEP_LIMIT)
