@@ -91,9 +91,12 @@ def _warp_wide(
 ) -> None:
     fn = meaning.fn
     op.collective = True
+    strict = "sync" in instruction.modifiers and instruction.opcode not in MASKED
 
     def run(lanes: Lanes) -> None:
         arguments = [whole(lanes, read(lanes)) for read in readers]
+        if strict and lanes.mask is not None:  # all that live have come: the others exited, or never were
+            arguments = [np.where(lanes.active, each, each.dtype.type(0)) for each in arguments]
         for write, value in zip(writers, fn(lanes.active, *arguments), strict=True):
             if write is not None:
                 write(lanes, value, False)
@@ -102,9 +105,7 @@ def _warp_wide(
     if "sync" not in instruction.modifiers:
         return
     op.kind = SYNC
-    op.detail = Need(
-        readers[-1] if instruction.opcode in MASKED else None, strict=instruction.opcode not in MASKED
-    )
+    op.detail = Need(None if strict else readers[-1], strict=strict)
 
 
 @builds("mov")

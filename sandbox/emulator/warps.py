@@ -72,8 +72,7 @@ def ready(need: Need, lanes: Lanes, site_line: int, name: str) -> Array | None:
             lanes.wave.machine.notice(
                 "hazard",
                 f"{name}: lanes {spell(~int(live[row, 0]))} of a warp have exited or do not exist; it goes "
-                "on with "
-                "what their registers hold, as chips do, but the ISA wants all 32 threads of a warp",
+                "on with zeros for them, but the ISA wants all 32 threads of a warp and a chip may find anything",
                 site_line,
             )
     good = (members & live & ~present) == 0
