@@ -93,7 +93,7 @@ def _windowed(space: str, lanes: Lanes, addresses: Array, size: int, site: Site,
     if space == "shared":
         limit, store = wave.shared_size, wave.shared
     elif space == "local":
-        limit, store = wave.local_top, wave.local
+        limit, store = lanes.frame.local_top, wave.local
     else:
         store = wave.machine.const if space == "const" else wave.machine.param
         limit = wave.machine.space_size(space)
@@ -165,12 +165,14 @@ def check(lanes: Lanes, piece: Piece, addresses: Array, size: int, count: int, s
     position = int(np.flatnonzero(bad)[0])
     address = int(addresses[position])
     plain = address & int(_LOW) if piece.space != "global" else address
-    region, offset, _ = place(piece.space, lanes, plain)
+    region, offset, where = place(piece.space, lanes, plain)
     name = region.name if region is not None else piece.space
+    if region is not None and 0 <= offset < region.size:
+        where = f"{name}, byte {offset}"
     who = lanes.wave.who(lanes.locate(position))
     message = (
         f"{site.name} reads {several(size * count, 'byte')} of {piece.space} memory that nothing wrote: "
-        f"{name}, byte {offset}, {who}; "
+        f"{where}, {who}; "
         f"{several(int(np.count_nonzero(bad)), 'thread')} here"
     )
     if machine.limits.on_unwritten is OnUnwritten.POISON:

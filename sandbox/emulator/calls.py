@@ -75,9 +75,24 @@ def enter(wave: Wave, lanes: Lanes, op: Op, frame: Frame, pc: int) -> None:
             )
         callee = wave.call(frame, op, shape)
         inner = Lanes(wave, callee, part.rows, part.mask)
+        _forget(inner)
         for operand, formal in zip(call.arguments, shape.params, strict=True):
             _copy_in(operand, formal, part, inner, op, code)
         wave.add((callee, shape.first_pc), inner.dense())
+
+
+def _forget(lanes: Lanes) -> None:
+    """A function that is called again finds nothing of what it left."""
+    wave, frame = lanes.wave, lanes.frame
+    if frame.shape.local_bytes:
+        threads = lanes.threads()
+        own = slice(frame.local_base, frame.local_top)
+        shape = (wave.warps * 32, wave.local_stride)
+        wave.local.data.reshape(shape)[threads, own] = wave.machine.limits.poison
+        if wave.local.written is not None:
+            wave.local.written.reshape(shape)[threads, own] = 0
+    for mark in lanes.bank.marks.values():
+        mark &= ~lanes.dense()
 
 
 def leave(wave: Wave, lanes: Lanes, op: Op | None, *, everything: bool = False) -> None:

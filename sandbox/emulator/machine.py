@@ -255,7 +255,7 @@ class Machine:
         if space == "param":
             return self._param_regions
         spaces = self.code.spaces
-        if not self.dynamic_smem:
+        if not self.dynamic_smem and not spaces.dynamic:
             return spaces.shared
         return [
             *spaces.shared,

@@ -134,6 +134,8 @@ class Spaces:
         self.params = [Region(each.name, each.offset, each.size) for each in entry.params]
         self.param_bytes = max((each.end for each in self.params), default=0)
         self.shared: list[Region] = []
+        self.dynamic = False
+        """Whether an extern array names the dynamic part."""
         self.dynamic_name = "dynamic shared memory"
         self.dynamic_base = 0
         for each in entry.params:
@@ -142,7 +144,7 @@ class Spaces:
             self.places[id(each.variable)] = Place("shared", each.offset, each.size, each.name)
             self.dynamic_base = max(self.dynamic_base, each.offset + each.size)
             if each.dynamic:
-                self.dynamic_name = each.name
+                self.dynamic, self.dynamic_name = True, each.name
             else:
                 self.shared.append(Region(each.name, each.offset, each.size))
 

@@ -32,7 +32,17 @@ CELLS = BARRIERS + 1
 class Frame:
     """An activation of a function along one call path."""
 
-    __slots__ = ("bank", "children", "depth", "local_base", "order", "parent", "return_op", "shape")
+    __slots__ = (
+        "bank",
+        "children",
+        "depth",
+        "local_base",
+        "local_top",
+        "order",
+        "parent",
+        "return_op",
+        "shape",
+    )
 
     def __init__(
         self, wave: Wave, shape: FrameShape, parent: Frame | None, return_op: Any, base: int
@@ -44,8 +54,15 @@ class Frame:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.order: tuple[int, ...] = () if parent is None else (*parent.order, return_op.pc)
         self.local_base = base
+        self.local_top: int = base + shape.local_bytes
+        """Where the local memory of a thread that stands in this frame ends."""
         self.bank = Bank(shape.bits, wave.warps, wave.machine.limits.poison)
         self.children: dict[tuple[int, str], Frame] = {}
+
+    def regions(self) -> list[Region]:
+        """Local variables of this function and its callers, outermost first."""
+        outer = [] if self.parent is None else self.parent.regions()
+        return [*outer, *(Region(r.name, self.local_base + r.base, r.size) for r in self.shape.local)]
 
 
 Key: TypeAlias = tuple[Frame, int]
@@ -77,8 +94,6 @@ class Wave:
         self.shared_base: Array = self.block_of.astype(np.int64) * self.shared_stride
         self.local = blank(0, 0)
         self.local_stride = 0
-        self.local_top = 0
-        self.local_regions: list[Region] = []
         self.root = self._frame(machine.code.shapes[0], None, None)
         self.groups: dict[Key, Array] = {(self.root, machine.code.shapes[0].first_pc): self.live.copy()}
         self.parked: dict[Key, Array] = {}
@@ -109,10 +124,7 @@ class Wave:
         if parent is not None:
             base = -(-(parent.local_base + parent.shape.local_bytes) // 16) * 16
         if shape.local_bytes:
-            top = base + shape.local_bytes
-            self.local_top = max(self.local_top, top)
-            grow_local(self, top)
-            self.local_regions += [Region(r.name, base + r.base, r.size) for r in shape.local]
+            grow_local(self, base + shape.local_bytes)
         return Frame(self, shape, parent, op, base)
 
     def call(self, parent: Frame, op: Any, shape: FrameShape) -> Frame:
@@ -172,12 +184,6 @@ class Wave:
     def who(self, lane: tuple[int, int]) -> str:
         """A thread in words, from (warp, lane)."""
         return f"thread {self.thread_coordinates(lane)} of block {self.block_coordinates(lane[0])}"
-
-    def regions(self, space: str) -> list[Region]:
-        """Named parts of a space other than global."""
-        if space == "local":
-            return self.local_regions
-        return self.machine.regions(space)
 
     def own(self, name: str, axis: int) -> Array:
         """A special register that differs between threads, uint32 [warps, 32]; made once."""

@@ -19,10 +19,13 @@ def place(space: str, lanes: Lanes, address: int) -> tuple[Region | None, int, s
     if space == "global":
         region = lanes.wave.machine.arena.nearest(address)
     else:
-        regions: list[Region] = lanes.wave.regions(space)
+        own = space == "local"
+        regions: list[Region] = lanes.frame.regions() if own else lanes.wave.machine.regions(space)
         inside = [each for each in regions if each.base <= address < each.end]
         region = min(
-            inside or regions, key=lambda r: max(r.base - address, address - r.end + 1, 0), default=None
+            inside or regions,
+            key=lambda r: (max(r.base - address, address - r.end + 1, 0), -r.base),
+            default=None,
         )
     if region is None:
         return None, address, f"there is no {space} memory"
