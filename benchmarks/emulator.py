@@ -1,8 +1,9 @@
-"""How fast the emulator is: thread-instructions per second on vector_add (1 M elements) and gemm_f16_mma
-(512³).
+"""How fast the emulator is: thread-instructions per second on the `bench` workloads of vector_add (1 M elements)
+and gemm_f16_mma (512³).
 
 Runs the tasks' own solutions, best of a few runs, and prints a small table with what machine it was; `--json`
-prints the figures alone.
+prints the same as one object. A task that is not there, or has no solution for the architecture, is skipped
+and said so; a solution that faults ends the run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,12 +23,16 @@ from sandbox.emulator.device import EmulatorDevice
 from sandbox.ptx.candidate import read_candidate
 from sandbox.ptx.parser import parse_module
 from tasks.dtypes import DTYPES, to_bytes
+from tasks.errors import InputError
 from tasks.registry import load_task
-from tasks.schema import Inputs, Role, Workload
 
 ARCH = "sm_90a"
-SIZES: Mapping[str, int] = {"vector_add": 1 << 20, "gemm_f16_mma": 512}
-"""Task -> value of every axis that its workloads bind."""
+TASKS = ("vector_add", "gemm_f16_mma")
+WORKLOAD = "bench"
+
+
+class Skipped(Exception):
+    """Nothing to measure, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,18 @@ class Reading:
 
 
 def measure(task_name: str, runs: int) -> Reading:
-    """Run a task's solution `runs` times at its benchmark size."""
-    loaded = load_task(task_name)
+    """Run a task's solution `runs` times at its benchmark size. Raises Skipped."""
+    try:
+        loaded = load_task(task_name)
+    except InputError as error:
+        raise Skipped(f"the task cannot be loaded: {error}") from error
     path = loaded.solution(ARCH)
     if path is None:
-        sys.exit(f"{task_name} has no solution for {ARCH}")
+        raise Skipped(f"the task has no solution for {ARCH}")
+    workload = next((each for each in loaded.workloads() if each.name == WORKLOAD), None)
+    if workload is None:
+        raise Skipped(f"the task has no workload {WORKLOAD}")
     candidate = read_candidate(path.read_text(encoding="utf-8"))
-    bound = {name: SIZES[task_name] for name, value in loaded.task.axes.items() if value is None}
-    workload = Workload(name="benchmark", roles=(Role.MEASURE,), axes=bound, inputs=Inputs())
     axes = loaded.bind(workload)
     buffers = {
         name: Buffer(name, to_bytes(tensor)) for name, tensor in loaded.make_inputs(workload, 1).items()
@@ -68,7 +76,9 @@ def measure(task_name: str, runs: int) -> Reading:
         if outcome.fault is not None:
             sys.exit(f"{task_name}: {outcome.fault.message}")
     best = min(outcomes, key=lambda outcome: outcome.seconds)
-    return Reading(task_name, bound, best.counts.threads, best.seconds, best.counts.threads / best.seconds)
+    return Reading(
+        task_name, dict(workload.axes), best.counts.threads, best.seconds, best.counts.threads / best.seconds
+    )
 
 
 def machine() -> dict[str, str | int | None]:
@@ -95,11 +105,25 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each task; the best counts")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        choices=range(1, 101),
+        metavar="N",
+        default=5,
+        help="runs of each task; the best counts",
+    )
     options = parser.parse_args()
-    readings = [measure(name, options.runs) for name in SIZES]
+    readings: list[Reading] = []
+    skipped: dict[str, str] = {}
+    for name in TASKS:
+        try:
+            readings.append(measure(name, options.runs))
+        except Skipped as reason:
+            skipped[name] = str(reason)
     if options.json:
-        print(json.dumps({"machine": machine(), "readings": [asdict(each) for each in readings]}))
+        figures = [asdict(each) for each in readings]
+        print(json.dumps({"machine": machine(), "readings": figures, "skipped": skipped}))
         return
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     print(f"{'task':<16}{'size':>10}{'thread-instructions':>22}{'seconds':>10}{'M/s':>9}")
@@ -109,6 +133,8 @@ def main() -> None:
             f"{each.task:<16}{size:>10}{each.thread_instructions:>22}{each.seconds:>10.3f}"
             f"{each.per_second / 1e6:>9.0f}"
         )
+    for name, why in skipped.items():
+        print(f"{name:<16}skipped: {why}")
 
 
 if __name__ == "__main__":
