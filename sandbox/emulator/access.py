@@ -84,7 +84,7 @@ def _resolve_global(lanes: Lanes, addresses: Array, size: int, site: Site, write
         if not inside.all():
             out_of_bounds("global", lanes, addresses, size, site, ~inside, write)
         check = check or not all(arena.regions[int(each)].defined for each in np.unique(which))
-    index = (addresses.astype(np.uint64) - np.uint64(GLOBAL_BASE)).view(np.int64)
+    index = (addresses.astype(np.uint64, copy=False) - np.uint64(GLOBAL_BASE)).view(np.int64)
     return Piece(arena.store, index, "global", None, check, region)
 
 
