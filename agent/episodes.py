@@ -22,7 +22,7 @@ from agent.checkpoints import SharedCommits
 from agent.config import RunConfig
 from agent.context import EpisodeContext, RunContext
 from agent.graph import STEPS
-from agent.journal import Journal
+from agent.journal import Journal, on_disk
 from agent.nodes import Halted
 from tasks.registry import LoadedTask
 from traces.events import Admitted, EpisodeEnded
@@ -65,7 +65,7 @@ async def run_episode(
         if not ledger.closed:
             fresh = not ledger.events
             if fresh:
-                ledger.append(_admission(shared, planned))
+                await on_disk(ledger.append, _admission(shared, planned))
             shared.progress.episode_started(planned.id, planned.task.task.name, planned.sample)
             journal = Journal(ledger, shared.run.blobs)
             context = EpisodeContext(shared, planned.id, planned.task, planned.sample, journal)

@@ -2,17 +2,40 @@
 
 Keyed by (episode, turn, attempt). Attempts are counted by their outcome: one that was in flight at a crash has none and is asked again
 under its number, and the ledger then shows both calls.
+
+Everything that writes here blocks until it is on the disk; nodes call it through `on_disk`, one write of an episode at a time.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from agent.models.base import Message, Request, Response
 from agent.models.retry import Attempt
 from traces.blobs import BlobStore
 from traces.events import Asked, CallFailed, Event, Requested, Responded, Tokens
 from traces.ledger import Ledger
+
+T = TypeVar("T")
+
+
+async def on_disk(write: Callable[..., T], *arguments: Any) -> T:
+    """Do what waits for the disk in a thread, so that other episodes go on meanwhile.
+
+    A caller that is cancelled still waits for its end: a ledger is never closed under a write.
+    """
+    work = asyncio.get_running_loop().run_in_executor(None, write, *arguments)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({work})
+        work.exception()
+        raise
 
 
 class Journal:
@@ -101,7 +124,7 @@ class Journaled:
         return self._model.name
 
     async def respond(self, request: Request) -> Response:
-        self._journal.asking(request.turn, request.attempt)
+        await on_disk(self._journal.asking, request.turn, request.attempt)
         return await self._model.respond(request)
 
     async def close(self) -> None:

@@ -18,12 +18,13 @@ from langgraph.runtime import Runtime
 from agent.config import Arm
 from agent.context import EpisodeContext, Foreign
 from agent.decisions import decide_turn
-from agent.journal import Journaled
+from agent.journal import Journaled, on_disk
 from agent.models import retry
 from agent.models.base import ContextOverflow, Message, ModelError, Refused, Request
 from agent.state import State
 from tasks.errors import CannotJudge, InfraError, InputError, ToolMissing
 from tools.evaluation import Evaluation, Stage, Verdict
+from tools.ladder import StageResult
 from traces import events
 from traces.redact import redact
 
@@ -48,7 +49,7 @@ async def propose(state: State, runtime: Runtime[EpisodeContext]) -> State:
     if answer is None:
         if isinstance(ended, events.TurnEnded):
             return {**fresh, "stopped": True, "missing": ended.reason}
-        references = context.journal.request(turn, conversation(context, turn))
+        references = await on_disk(context.journal.request, turn, conversation(context, turn))
         messages = tuple(map(context.journal.message, references))
         request = Request(
             messages=messages,
@@ -66,11 +67,18 @@ async def propose(state: State, runtime: Runtime[EpisodeContext]) -> State:
         except ModelError as error:
             return {**fresh, "stopped": True, "missing": _unanswered(context, error)}
     if context.journal.find("extracted", turn) is None:
-        response = context.journal.response(answer)
-        found = context.shared.tools.extract(response.text, response.finish)
-        candidate = None if found.text is None else context.journal.blobs.put_text(found.text)
-        context.journal.ledger.append(events.Extracted(turn=turn, candidate=candidate, reason=found.reason))
+        await on_disk(_extract, context, answer)
     return fresh
+
+
+def _extract(context: EpisodeContext, answer: events.Responded) -> None:
+    """Keep the candidate of an answer, or why there is none."""
+    response = context.journal.response(answer)
+    found = context.shared.tools.extract(response.text, response.finish)
+    candidate = None if found.text is None else context.journal.blobs.put_text(found.text)
+    context.journal.ledger.append(
+        events.Extracted(turn=answer.turn, candidate=candidate, reason=found.reason)
+    )
 
 
 def conversation(context: EpisodeContext, turn: int) -> tuple[Message, ...]:
@@ -101,7 +109,7 @@ async def _ask(context: EpisodeContext, request: Request) -> events.Responded:
         raise Halted(shared.why)
 
     async def note(attempt: retry.Attempt) -> None:
-        context.journal.failed(request.turn, attempt)
+        await on_disk(context.journal.failed, request.turn, attempt)
 
     started = time.monotonic()
     model = Journaled(shared.model, context.journal)
@@ -116,7 +124,7 @@ async def _ask(context: EpisodeContext, request: Request) -> events.Responded:
     if not response.seconds:
         response = response.model_copy(update={"seconds": time.monotonic() - started})
     usd = shared.tools.cost(context.config, response.usage)
-    answer = context.journal.record(request, response, usd)
+    answer = await on_disk(context.journal.record, request, response, usd)
     shared.spend(answer.tokens.total, usd)
     return answer
 
@@ -175,21 +183,27 @@ async def _judge(context: EpisodeContext, turn: int, stage: Stage, sofar: str | 
             break
         except InfraError as error:
             final = isinstance(error, FINAL) or attempt >= context.config.stage_attempts
-            context.journal.ledger.append(
-                events.Infra(
-                    turn=turn,
-                    where=stage,
-                    attempt=attempt,
-                    error=type(error).__name__,
-                    message=str(error),
-                    final=final,
-                )
+            failed = events.Infra(
+                turn=turn,
+                where=stage,
+                attempt=attempt,
+                error=type(error).__name__,
+                message=str(error),
+                final=final,
             )
+            await on_disk(context.journal.ledger.append, failed)
             if context.shared.stopping.is_set():
                 raise Halted(context.shared.why) from None
             if final:
                 raise
-    made: Evaluation = result.evaluation
+    return await on_disk(_keep, context, turn, stage, result, time.monotonic() - started)
+
+
+def _keep(
+    context: EpisodeContext, turn: int, stage: Stage, result: StageResult, seconds: float
+) -> events.Judged:
+    """Keep what a tool found. `seconds` counts where the tool itself did not: it includes waiting for a worker."""
+    made = result.evaluation
     blobs = context.journal.blobs
     judged = events.Judged(
         turn=turn,
@@ -198,7 +212,7 @@ async def _judge(context: EpisodeContext, turn: int, stage: Stage, sofar: str | 
         verdict=made.verdict,
         stopped=made.stopped_at is not None or made.verdict is Verdict.NO_CANDIDATE,
         blobs={name: blobs.put(data) for name, data in result.blobs.items()},
-        seconds=time.monotonic() - started,
+        seconds=getattr(made.seconds, stage.value) or seconds,
     )
     context.journal.ledger.append(judged)
     return judged
@@ -213,7 +227,7 @@ async def decide(state: State, runtime: Runtime[EpisodeContext]) -> State:
     if fresh or not _followed(context, turn):
         reference = None if missing else state.get("evaluation")
         evaluation = None if reference is None else context.evaluation(reference)
-        context.journal.ledger.append(*decide_turn(context, turn, reference, evaluation, missing))
+        await on_disk(_end_turn, context, turn, reference, evaluation, missing)
         if fresh:
             context.shared.progress.turn_judged(context.episode, turn, evaluation, missing)
         if fresh and evaluation is not None and reference is not None and evaluation.candidate is not None:
@@ -221,6 +235,12 @@ async def decide(state: State, runtime: Runtime[EpisodeContext]) -> State:
             known.append(Foreign(context.episode, evaluation.candidate, reference))
     ended: Any = context.journal.find("episode_ended")
     return {"stop": ended.reason if isinstance(ended, events.EpisodeEnded) else ""}
+
+
+def _end_turn(
+    context: EpisodeContext, turn: int, reference: str | None, evaluation: Evaluation | None, missing: str
+) -> None:
+    context.journal.ledger.append(*decide_turn(context, turn, reference, evaluation, missing))
 
 
 def _followed(context: EpisodeContext, turn: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +192,35 @@ def test_blobs_are_verified_whenever_read(tmp_path: Path) -> None:
     assert blobs.get(digest) == b"kernel"
     (tmp_path / digest).write_bytes(b"colonel")
     with pytest.raises(InputError, match=f"is damaged: expected sha256 {digest}, found"):
-        blobs.get(digest)
+        BlobStore(tmp_path).get(digest)
     with pytest.raises(InputError, match="cannot be read"):
         blobs.get("0" * 64)
     value = {"z": 1, "a": ["ü", {"y": 0, "b": 0}]}
     assert blobs.text(blobs.put_json(value)) == '{"z": 1, "a": ["ü", {"y": 0, "b": 0}]}'
     assert blobs.json(blobs.put_json(value)) == value
+
+
+def test_memory_of_a_store_is_bounded_and_only_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traces.blobs.KEPT", 100)
+    blobs = BlobStore(tmp_path)
+    texts = [f"{number:040}" for number in range(9)]
+    digests = [blobs.put_text(text) for text in texts]
+    for digest in digests[:7]:
+        (tmp_path / digest).unlink()
+    assert [blobs.text(digest) for digest in digests[7:]] == texts[7:]
+    with pytest.raises(InputError, match="cannot be read"):
+        blobs.get(digests[0])
+
+
+def test_threads_may_put_the_same_at_the_same_time(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    texts = [f"kernel {number % 10}" for number in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        digests = list(threads.map(blobs.put_text, texts))
+    assert [BlobStore(tmp_path).text(digest) for digest in digests] == texts
+    assert len(list(tmp_path.iterdir())) == 10
 
 
 def test_a_whole_run_has_no_faults(tmp_path: Path) -> None:
