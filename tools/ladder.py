@@ -258,8 +258,11 @@ DEVICES: dict[str, Callable[[str], Device]] = {"emulator": EmulatorDevice}
 
 
 def _program(job: Job, candidate: Candidate, module: Module) -> Program:
-    cubin = _assembled(candidate.text, job.arch).cubin
-    return Program(module, candidate.plan, candidate.text, job.arch, cubin)
+    result = _assembled(candidate.text, job.arch)
+    registers = {
+        each.entry: each.registers for each in result.assembly.resources if each.registers is not None
+    }
+    return Program(module, candidate.plan, candidate.text, job.arch, result.cubin, registers)
 
 
 def _rule(task: LoadedTask, arch: str) -> TargetRule:

@@ -50,6 +50,10 @@ SPECIAL_REGISTERS: Final[Mapping[str, str]] = {
 """Special register → type; `v4.u32` ones are read by component."""
 
 
+LISTS: Final = frozenset({"branchtargets", "calltargets", "callprototype"})
+"""Directives that the label before them names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Register:
     """One register of a function."""
@@ -203,7 +207,7 @@ def _block(block: Block, parent: Scope, at: Mapping[int, Placed], labels: dict[s
             labels.setdefault(statement.name, statement)
         elif isinstance(statement, Block):
             _block(statement, scope, at, labels)
-        elif isinstance(statement, Directive) and pending is not None and statement.name != "loc":
+        elif isinstance(statement, Directive) and pending is not None and statement.name in LISTS:
             scope.names[pending.name] = statement
             labels.pop(pending.name, None)
         pending = statement if isinstance(statement, Label) else None
