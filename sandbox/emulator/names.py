@@ -186,16 +186,13 @@ def flatten(symbols: FunctionSymbols, places: Mapping[int, Place], lines: list[L
 def _walk(block: Block, scope: Scope, shape: FrameShape, lines: list[Line]) -> None:
     names = Names(scope, shape)
     children = iter(scope.children)
-    labelled = False
     for statement in block.statements:
-        if isinstance(statement, Label) or (labelled and isinstance(statement, Directive)):
-            # A directive may stand for the label before it in the table of names.
+        if isinstance(statement, Label):
             shape.positions[id(statement)] = len(lines)
         elif isinstance(statement, Instruction):
             lines.append(Line(statement, names, shape))
         elif isinstance(statement, Block):
             _walk(statement, next(children), shape, lines)
-        labelled = isinstance(statement, Label)
 
 
 def functions_of(symbols: ModuleSymbols) -> list[FunctionSymbols]:

@@ -81,8 +81,6 @@ def _matmul(instruction: Instruction) -> Work | None:
     return None
 
 
-
-
 def _third_operand(instruction: Instruction) -> Work | None:
     """Copies that name their bytes in the third operand."""
     operands = instruction.operands
