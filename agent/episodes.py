@@ -37,19 +37,24 @@ class Planned:
     sample: int
 
 
-def plan(config: RunConfig, load_task: Callable[[str], LoadedTask]) -> tuple[Planned, ...]:
-    """All episodes: sample by sample, so that every task has its first before one has its second."""
+def plan(
+    config: RunConfig, load_task: Callable[[str], LoadedTask], digest: str | None = None
+) -> tuple[Planned, ...]:
+    """All episodes: sample by sample, so that every task has its first before one has its second.
+
+    digest: of the configuration, as the run was begun with; None: as of now. A later version with more settings spells it differently.
+    """
     tasks = [load_task(name) for name in config.tasks]
     return tuple(
-        Planned(episode_id(config, task, sample), task, sample)
+        Planned(episode_id(config, task, sample, digest or config.digest), task, sample)
         for sample in range(config.samples)
         for task in tasks
     )
 
 
-def episode_id(config: RunConfig, task: LoadedTask, sample: int) -> str:
+def episode_id(config: RunConfig, task: LoadedTask, sample: int, digest: str) -> str:
     """The same for the same task, arm, model, sample and configuration, in every process; also the thread's id."""
-    parts = (task.digest, config.arm.value, config.model, str(sample), config.digest)
+    parts = (task.digest, config.arm.value, config.model, str(sample), digest)
     return f"{task.task.name}.{sample}.{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
 
 

@@ -10,16 +10,16 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import platform
 import resource
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from agent import provenance
 from agent.config import RunConfig
 from agent.context import Judge, Progress, Quiet, RunContext, Tools, real_tools
 from agent.episodes import Planned, plan, run_episode
@@ -27,22 +27,12 @@ from agent.models.base import Model
 from agent.models.factory import make_model, with_environment
 from agent.models.retry import Policy
 from sandbox.pool import Pool
-from tasks.errors import InfraError, InputError
+from tasks.errors import InputError
 from traces.records import Episode
+from traces.redact import protect
 from traces.store import Run, create_run, open_run
 
 os.environ["LANGSMITH_TRACING"] = "false"
-
-PACKAGES = (
-    "ptxmend",
-    "langgraph",
-    "langgraph-checkpoint-sqlite",
-    "openai",
-    "anthropic",
-    "pydantic",
-    "torch",
-    "numpy",
-)
 
 
 @dataclass(frozen=True)
@@ -87,6 +77,7 @@ def run(
     """Begin a run under `root` and take it as far as it goes. Raises InputError for what is wrong with the configuration."""
     parts = parts or Parts()
     config = config.model_copy(update={"options": with_environment(config.model, config.options)})
+    _guard_key(config)
     tools = parts.tools or real_tools(config.template)
     plan(config, tools.load_task)
     model = parts.model or make_model(config.model, config.options)
@@ -101,9 +92,9 @@ def run(
         graph=_fingerprint(tools),
         prompts=tools.prompts,
         draws=draws,
-        versions=_versions(),
-        environment=_environment(),
-        ptxas=_ptxas(),
+        versions=provenance.versions(),
+        environment=provenance.machine(),
+        ptxas=provenance.ptxas(),
     )
     return asyncio.run(_work(made, config, tools, model, parts, progress or Quiet()))
 
@@ -113,6 +104,7 @@ def resume(path: Path, *, progress: Progress | None = None, parts: Parts | None 
     parts = parts or Parts()
     opened = open_run(path)
     config = RunConfig.model_validate(opened.about.config)
+    _guard_key(config)
     tools = parts.tools or real_tools(config.template)
     found = _fingerprint(tools)
     if found != opened.about.graph:
@@ -132,7 +124,7 @@ async def _work(
     from agent.graph import build
 
     started = time.monotonic()
-    planned = plan(config, tools.load_task)
+    planned = plan(config, tools.load_task, opened.about.config_digest)
     _allow_files(config.parallel)
     with opened.lock():
         judge = parts.judge or Pool(
@@ -140,6 +132,7 @@ async def _work(
         )
         shared = RunContext(opened, config, tools, model, judge, progress, parts.policy)
         episodes = list(opened.episodes())
+        _same_tasks(opened, planned, episodes)
         _remember(shared, episodes)
         closed = {episode.id for episode in episodes if episode.reason is not None}
         todo = [each for each in planned if each.id not in closed]
@@ -220,6 +213,27 @@ def _clock(shared: RunContext, seconds: float | None) -> Generator[None]:
             timer.cancel()
 
 
+def _guard_key(config: RunConfig) -> None:
+    """Keep the model's key off the disk, whatever its variable is called."""
+    if "@" in urlsplit(config.options.base_url or "").netloc:
+        raise InputError(
+            "the model's address holds a password; put it into an environment variable and name that instead"
+        )
+    if config.options.api_key_env:
+        protect(os.environ.get(config.options.api_key_env, "").strip())
+
+
+def _same_tasks(opened: Run, planned: tuple[Planned, ...], episodes: list[Episode]) -> None:
+    """Episodes are named by what their task was; refuse to go on with another."""
+    known = {each.id for each in planned}
+    for episode in episodes:
+        if episode.id not in known:
+            raise InputError(
+                f"{opened.path} has episode {episode.id} of task {episode.task} as it was then (digest {episode.task_digest[:12]}), "
+                f"and the task has changed since. Put the task back as it was, or begin a new run."
+            )
+
+
 def _remember(shared: RunContext, episodes: list[Episode]) -> None:
     """Count what was spent, and know what was judged, in earlier processes."""
     from agent.context import Foreign
@@ -256,33 +270,6 @@ def _fingerprint(tools: Tools) -> str:
     from agent.graph import fingerprint
 
     return fingerprint(tools.prompts)
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
-
-
-def _environment() -> dict[str, str]:
-    return {
-        "system": platform.platform(),
-        "machine": platform.machine(),
-        "processors": str(os.cpu_count()),
-        "memory": str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
-    }
-
-
-def _ptxas() -> dict[str, str]:
-    from tools.toolchain import find_ptxas
-
-    try:
-        tool = find_ptxas()
-    except InfraError:
-        return {}
-    return {"path": str(tool.path), "version": tool.version}
 
 
 def _allow_files(episodes: int) -> None:
