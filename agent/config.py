@@ -10,9 +10,10 @@ import hashlib
 import json
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agent.models.factory import ModelOptions
+from tasks.record import Record
 
 
 class Arm(StrEnum):
@@ -30,11 +31,7 @@ class Arm(StrEnum):
     """What was found about another candidate."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Budget(_Record):
+class Budget(Record):
     """Limits; None: none. Checked between turns, so the last turn may go over."""
 
     tokens: int | None = Field(default=None, gt=0)
@@ -45,7 +42,7 @@ class Budget(_Record):
     """Of an episode: worked, waiting for a place not counted. Of a run: by the clock, since this process began."""
 
 
-class RunConfig(_Record):
+class RunConfig(Record):
     """Everything that decides what a run does."""
 
     model: str

@@ -13,21 +13,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
 from sandbox.ptx.nodes import Module
 from sandbox.ptx.plan import Plan
+from tasks.record import Record
 
 Array: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-
-
-class Record(BaseModel):
-    """A frozen record; the docstring under each field says its meaning and unit."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings"
-    )
 
 
 class FaultKind(StrEnum):

@@ -9,16 +9,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tasks.record import Record
 
 TASK_FORMAT = 1
 """Version of the `task.yaml` format."""
-
-
-class Plain(BaseModel):
-    """Base of the records of this floor."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class DType(StrEnum):
@@ -50,7 +46,7 @@ class Role(StrEnum):
     """Never named to the model."""
 
 
-class Tensor(Plain):
+class Tensor(Record):
     """An input or output: contiguous, row-major."""
 
     shape: tuple[str, ...]
@@ -59,7 +55,7 @@ class Tensor(Plain):
     description: str = ""
 
 
-class Inputs(Plain):
+class Inputs(Record):
     """How the tensors of one workload are filled.
 
     kind: normal (mean, std), uniform (low, high), integers (low, high inclusive; exact in every dtype), wide (log-uniform magnitudes
@@ -74,7 +70,7 @@ class Inputs(Plain):
     high: float = 1.0
 
 
-class Workload(Plain):
+class Workload(Record):
     """A task with its axes bound and its inputs described; the seed is drawn anew for each evaluation."""
 
     name: str
@@ -85,21 +81,21 @@ class Workload(Plain):
     """Outputs must equal the reference bit for bit (small integers through a linear operator, or integer tasks)."""
 
 
-class TargetRule(Plain):
+class TargetRule(Record):
     """Instruction families a candidate must use on one architecture: every one of `all`, and one of `any` when given."""
 
     all: tuple[str, ...] = ()
     any: tuple[str, ...] = ()
 
 
-class Work(Plain):
+class Work(Record):
     """What the computation itself costs, as expressions over axes."""
 
     flops: str
     bytes: str
 
 
-class Tolerance(Plain):
+class Tolerance(Record):
     """Error allowed per element, scaled to the data (design §6.3).
 
     |y − r| ≤ factor · (eps(output) · |r| + eps(accumulate) · sqrt(terms) · magnitude) + tiny, where magnitude is the reference's own
@@ -114,7 +110,7 @@ class Tolerance(Plain):
     rms_ratio: float = 4.0
 
 
-class Task(Plain):
+class Task(Record):
     """A computation to implement."""
 
     format: int = TASK_FORMAT

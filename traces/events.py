@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
+from tasks.record import Record
 from tools.evaluation import Stage, Verdict
 
 FORMAT = 1
 """Version of run folders and of their events."""
 
 
-class Tokens(BaseModel):
+class Tokens(Record):
     """Tokens, normalised: `input` includes cached ones, `output` includes reasoning."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     input: int = 0
     cached: int = 0
@@ -38,11 +37,7 @@ class Tokens(BaseModel):
         return self.input + self.output
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings"
-    )
-
+class _Event(Record):
     seq: int = -1
     """Place in the ledger, from 0; -1 until appended."""
     time: float = 0.0

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from tasks.errors import InputError
+from tasks.record import Record
 from tools.evaluation import Stage, Verdict
 from traces.events import Admitted, EpisodeEnded, Event, Tokens
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Turn(_Record):
+class Turn(Record):
     """One request, its answer, and what became of it. References are sha256 of blobs."""
 
     number: int
@@ -57,7 +52,7 @@ class Turn(_Record):
     missing_reason: str = ""
 
 
-class Episode(_Record):
+class Episode(Record):
     """The turns of one (task, model, arm, sample)."""
 
     id: str

@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tasks.errors import InputError
+from tasks.record import Record
 from traces.blobs import BlobStore
 from traces.disk import sync_folder, write_whole
 from traces.events import FORMAT
@@ -32,10 +33,8 @@ from traces.records import Episode, fold
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
-class RunFile(BaseModel):
+class RunFile(Record):
     """`run.json`: frozen when the run is made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     format: int = FORMAT
     name: str

@@ -5,16 +5,13 @@ A model never retries; `agent.models.retry` does, by the class of the error. Pro
 verbatim in the `Message` that replays that turn.
 """
 
-# ruff: noqa: N818 (these names say what happened; the root of the tree says Error)
-
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from tasks.errors import InfraError
+from tasks.record import Record
 
 
 class ModelError(InfraError):
@@ -66,11 +63,7 @@ class FinishReason(StrEnum):
     OTHER = "other"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Message(_Record):
+class Message(Record):
     """One message of the conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -79,7 +72,7 @@ class Message(_Record):
     """For assistant messages: the provider's own output items, returned verbatim; empty elsewhere."""
 
 
-class Usage(_Record):
+class Usage(Record):
     """Tokens of one response, normalised: `input` includes cached ones, `output` includes reasoning."""
 
     input: int = 0
@@ -89,7 +82,7 @@ class Usage(_Record):
     reasoning: int = 0
 
 
-class Request(_Record):
+class Request(Record):
     """Everything a model needs for one turn."""
 
     messages: tuple[Message, ...]
@@ -105,7 +98,7 @@ class Request(_Record):
     temperature: float | None = None
 
 
-class Response(_Record):
+class Response(Record):
     """What a model answered."""
 
     text: str

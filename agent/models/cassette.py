@@ -17,25 +17,22 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from agent.models.base import FinishReason, Message, Usage
 from tasks.errors import InputError
+from tasks.record import Record
 
 FORMAT = "ptxmend-cassette"
 VERSION = 1
 
-_Kind = TypeVar("_Kind", bound="_Record")
+_Kind = TypeVar("_Kind", bound="Record")
 
 Key = tuple[str, str, int, int]
 """Task, arm, sample, turn."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Header(_Record):
+class Header(Record):
     """The first line: where the answers come from."""
 
     format: Literal["ptxmend-cassette"] = FORMAT
@@ -50,7 +47,7 @@ class Header(_Record):
     """By which means and under which conditions, in a sentence or two."""
 
 
-class Entry(_Record):
+class Entry(Record):
     """One recorded answer."""
 
     task: str = Field(min_length=1)
@@ -73,7 +70,7 @@ class Entry(_Record):
         return (self.task, self.arm, self.sample, self.turn)
 
 
-class Cassette(_Record):
+class Cassette(Record):
     """A whole file."""
 
     header: Header

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agent.models.base import Model
 from tasks.errors import InputError
+from tasks.record import Record
 
 
-class ModelOptions(BaseModel):
+class ModelOptions(Record):
     """How to reach and use a model; part of a run's frozen configuration, so it never holds a key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     base_url: str | None = None
     """A compatible server, such as http://127.0.0.1:8000/v1; None: the service's own address. The key that

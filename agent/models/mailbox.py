@@ -32,11 +32,12 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from agent.models.base import FinishReason, Request, Response, Unavailable, Usage
 from agent.models.cassette import request_sha256
 from tasks.errors import InputError
+from tasks.record import Record
 
 LOOK = 0.2
 """Seconds between two looks for an answer."""
@@ -44,10 +45,8 @@ LARGEST = 4_000_000
 """Bytes; a larger answer is a problem."""
 
 
-class Answer(BaseModel):
+class Answer(Record):
     """The form of `turn-<n>.answer.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     text: str
     finish: FinishReason = FinishReason.STOP

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NoReturn, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import CandidateError
 from tasks.expressions import ExpressionError, parse
+from tasks.record import Record
 
 MAX_BYTES: Final = 16 << 10
 MAX_LAUNCHES: Final = 64
@@ -40,11 +40,7 @@ class PlanError(CandidateError):
         return PlanError, (str(self), self.line)
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Launch(_Plain):
+class Launch(Record):
     """One kernel launch; every extent is an expression over the task's axes."""
 
     entry: str
@@ -62,7 +58,7 @@ class Launch(_Plain):
     """Line of the candidate file where this launch begins."""
 
 
-class TensorMap(_Plain):
+class TensorMap(Record):
     """A view for cuTensorMapEncodeTiled or Im2col; lists are innermost dimension first, as in the driver API."""
 
     tensor: str
@@ -81,7 +77,7 @@ class TensorMap(_Plain):
     """None: the tensor's own."""
 
 
-class Scratch(_Plain):
+class Scratch(Record):
     """A global buffer of the candidate's own, fresh for every run of the plan."""
 
     bytes: str
@@ -89,7 +85,7 @@ class Scratch(_Plain):
     """none: holds nothing defined until the kernel writes it."""
 
 
-class Plan(_Plain):
+class Plan(Record):
     """All launches, in order on one stream, and what they need."""
 
     launches: tuple[Launch, ...]
@@ -102,7 +98,7 @@ _FLOAT: Final = re.compile(
     r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|nan)"
 )
 _EXAMPLE: Final = "write it as\n//! launch:\n//!   - entry: kernel\n//!     grid: cdiv(n, 256)\n//!     block: 256\n//!     args: x, y, n"
-Record = TypeVar("Record", bound=BaseModel)
+Kind = TypeVar("Kind", bound=Record)
 
 
 def float_literal(text: str) -> float | None:
@@ -233,7 +229,7 @@ class _Reader:
     def launch(self, node: yaml.Node) -> Launch:
         return self.record(node, "launch", Launch).model_copy(update={"line": self.line(node)})
 
-    def record(self, node: yaml.Node, what: str, model: type[Record]) -> Record:
+    def record(self, node: yaml.Node, what: str, model: type[Kind]) -> Kind:
         """A record of the plan, each value read by the type of its field."""
         fields = {name: field for name, field in model.model_fields.items() if name != "line"}
         required = [name for name, field in fields.items() if field.is_required()]
