@@ -119,6 +119,17 @@ class OnUnwritten(StrEnum):
     """Go on with `Limits.poison` in every such byte and leave a Notice: what hardware would do, to see whether it matters."""
 
 
+class Order(StrEnum):
+    """In which order a device that can choose lets the warps of a block go on. Every order is one that hardware may take."""
+
+    TOGETHER = "together"
+    """As nearly in step as their paths allow."""
+    FIRST_ALONE = "first_alone"
+    """The first warp of each block that can go on goes alone until it waits: what needs a barrier and has none shows."""
+    LAST_ALONE = "last_alone"
+    """The same with the last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Budgets and modes of one run."""
@@ -132,6 +143,7 @@ class Limits:
     on_unwritten: OnUnwritten = OnUnwritten.FAULT
     poison: int = 0xA5
     """Byte that fills registers, shared and local memory that nothing wrote."""
+    order: Order = Order.TOGETHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ Rules (each closes a way in which a wrong kernel has passed somewhere)
   plain error; and each workload runs also as the first launch of a module just loaded.
 - Outputs hold one pattern, then another, then the kernel's own last answer, right for a half of the new data
   only: elements never written, and work skipped because "it is already there", show.
+- Kernels whose warps may wait for each other also run with the first, and with the last, warp of each block ahead of
+  the others: a missing barrier that goes unseen while warps keep in step shows (`race`).
 - Inputs must come back unchanged, byte for byte; the reference is computed from a pristine copy.
 - A read of memory that nothing wrote is followed up: the kernel runs on with different fillings in such
   places. When the answer depends on them it is wrong (`residue`), else it is a warning.
@@ -17,7 +19,7 @@ Rules (each closes a way in which a wrong kernel has passed somewhere)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,9 +33,12 @@ from sandbox.device import (
     FaultKind,
     Limits,
     OnUnwritten,
+    Order,
     Outcome,
     Program,
 )
+from sandbox.ptx.layout import declarations, instructions
+from sandbox.ptx.nodes import Module
 from sandbox.ptx.plan import PlanError
 from tasks.dtypes import DTYPES, from_bytes
 from tasks.errors import CannotJudge, LaunchRefused
@@ -55,6 +60,11 @@ RESIDUES = (0xFF, 0x45)
 """Bytes in memory that nothing wrote, when the kernel is let run on: NaN, or a large number."""
 HEAVY = 20_000_000
 """FLOPs and bytes of a workload above which it is run twice only: over a pattern, and over an earlier answer."""
+AHEAD = {
+    Order.FIRST_ALONE: "when the first warp of each block runs ahead: ",
+    Order.LAST_ALONE: "when the last warp of each block runs ahead: ",
+}
+"""Orders in which a missing barrier shows, and what to say before a fault that comes in one."""
 STEPS = (20_000_000, 50)
 """Thread-instructions a run may take: a base, and so many for each FLOP and byte of the task's own work."""
 SECONDS = 60.0
@@ -85,6 +95,7 @@ class Trial:
     fill: Mapping[str, Bytes]
     stale: bool
     residue: int
+    order: Order = Order.TOGETHER
 
 
 class _Stop(Exception):
@@ -141,6 +152,9 @@ def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
             same = all(np.array_equal(left[key], again[key]) for key in left)
             bench.deterministic = same and bench.deterministic is not False
             left = bench.judged(Trial(second, second.filled(FILLS[1]), False, RESIDUES[1]))
+            if shares_memory(bench.program.module):
+                for order in AHEAD:
+                    bench.judged(Trial(second, second.filled(FILLS[0]), False, RESIDUES[0], order))
             first, second = second, first
         for rows in (False, True) if _has_rows(first) and work_of(task, first.axes) <= HEAVY else (False,):
             first = mixed(first, second, derived(seed, name, "mixed", rows), rows=rows)
@@ -158,6 +172,15 @@ def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
     return CheckResult(
         Verdict.CORRECT, summary, numerics, warnings=bench.all_warnings(), stdout=bench.printed()
     )
+
+
+def shares_memory(module: Module) -> bool:
+    """Whether the warps of a block can work together: the module has shared memory or names a barrier."""
+    bodies = [function.body for function in module.functions if function.body is not None]
+    variables = [*module.variables, *(each for body in bodies for each in declarations(body))]
+    if any(variable.space.startswith("shared") for variable in variables):
+        return True
+    return any(each.opcode in ("bar", "barrier") for body in bodies for each in instructions(body))
 
 
 def _has_rows(made: Problem) -> bool:
@@ -200,7 +223,9 @@ class _Bench:
         made = trial.problem
         base, each = STEPS
         steps = base + each * work_of(made.task, made.axes)
-        limits = Limits(steps, SECONDS, on_unwritten=self.on_unwritten, poison=trial.residue)
+        limits = Limits(
+            steps, SECONDS, on_unwritten=self.on_unwritten, poison=trial.residue, order=trial.order
+        )
         outcome = self.session.run(made.axes, made.buffers(trial.fill, stale=trial.stale), limits)
         self.launches += 1
         fault = outcome.fault
@@ -216,7 +241,8 @@ class _Bench:
         outcome = self.run(trial)
         self._notes(outcome)
         if outcome.fault is not None:
-            self._stop(FAULT_VERDICT[outcome.fault.kind], outcome.fault.message, None, outcome.fault)
+            ahead = AHEAD.get(trial.order, "")
+            self._stop(FAULT_VERDICT[outcome.fault.kind], ahead + outcome.fault.message, None, outcome.fault)
         changed = _mutated(trial, outcome)
         if changed:
             for name in changed:
@@ -248,6 +274,8 @@ class _Bench:
         """
         self.before = self.launches - 1
         made = trial.problem
+        if trial.order is not Order.TOGETHER and self._right(replace(trial, order=Order.TOGETHER)):
+            return "race"
         if self.before:
             self.reload()
             if self._right(trial):
@@ -279,7 +307,7 @@ class _Bench:
                 "deterministic": self.deterministic,
             }
         )
-        fault = self.unwritten if reason == "residue" else None
+        fault = self.unwritten if reason in ("residue", "race") else None
         self._stop(Verdict.WRONG_OUTPUT, text, numerics, fault)
 
     before: int = 0

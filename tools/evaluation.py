@@ -166,7 +166,16 @@ class Numerics(Record):
     inputs_mutated: tuple[str, ...] = ()
     """Inputs whose bytes changed."""
     reason: Literal[
-        "", "values", "unwritten", "precision", "nonfinite", "replay", "state", "residue", "input_mutated"
+        "",
+        "values",
+        "unwritten",
+        "precision",
+        "nonfinite",
+        "replay",
+        "state",
+        "residue",
+        "race",
+        "input_mutated",
     ] = ""
     """Why it failed, in one word."""
     explanation: str = ""

@@ -74,6 +74,14 @@ def _nonfinite(case: _Case) -> str:
     return f"NaN or infinity is not as in the reference: {_values(case)}"
 
 
+def _race(case: _Case) -> str:
+    seen = f" {_place(case.fault)};" if case.fault is not None else ""
+    return (
+        "right when the warps of a block keep in step, wrong when one runs ahead, as it may: a barrier is "
+        f"missing between what one warp writes and another reads;{seen} {_values(case)}"
+    )
+
+
 def _state(case: _Case) -> str:
     return (
         f"right in {_launches(case.before)}, wrong in the next, right again after a reload: "
@@ -113,5 +121,6 @@ _SENTENCES: dict[str, Callable[[_Case], str]] = {
     "state": _state,
     "replay": _replay,
     "residue": _residue,
+    "race": _race,
     "input_mutated": _input_mutated,
 }

@@ -13,6 +13,6 @@
     memory         bytes of every space; access: from addresses to bytes; whereabouts, faults: what is wrong
 
 What it does not do yet: clusters of several blocks, bulk copies and tensor maps, wgmma, tcgen05. A launch or a
-thread that gets there ends in CannotJudge. It has no caches and no clock speed, and it shows nothing of a race
-that one legal order of threads hides.
+thread that gets there ends in CannotJudge. It has no caches and no clock speed, and a race
+shows only where one of its orders of warps (sandbox.device.Order) makes a difference.
 """

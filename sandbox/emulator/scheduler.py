@@ -5,12 +5,16 @@ before their callers), which brings diverged threads together again as early as 
 branch adds heat, much of it where the loop may be waiting for someone else; when hot, the group that has
 waited longest runs instead, so a spinning thread never starves the one that would free it. A wave that only
 spins yields, so that other waves, and blocks not yet resident, get their turn.
+
+Under `Order.FIRST_ALONE` and `LAST_ALONE` one warp of each block, the first or last that can, goes on alone until
+it waits. Every order is legal on hardware; a kernel that is right in only some of them lacks a barrier.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from sandbox.device import Order
 from sandbox.emulator.barriers import reach
 from sandbox.emulator.calls import enter, leave
 from sandbox.emulator.decode import BARRIER, BRANCH, CALL, EXIT, INDIRECT, PLAIN, RETURN, SYNC, Op
@@ -40,6 +44,7 @@ class Scheduler:
         self.patience = 0
         self.spun = 1
         self.clock = 0
+        self.alone = wave.machine.limits.order is not Order.TOGETHER and wave.block_warps > 1
         self.since: dict[Key, int] = {}
         """When each group last ran."""
         self.standing: Key = (wave.root, 0)
@@ -57,18 +62,42 @@ class Scheduler:
                     return True
                 if not unstick(wave):
                     raise explain(wave)
-            frame, pc = key = self._pick()
+            ahead = self._ahead() if self.alone and self.heat < HOT else None
+            frame, pc = key = self._pick(ahead)
+            if self.alone and ahead is None:
+                self.heat = 0  # the others have had their turn
             mask = wave.groups.pop(key)
+            if ahead is not None and (mask & ~ahead).any():
+                wave.add(key, mask & ~ahead)
+                mask = mask & ahead
             self.clock += 1
             self.since[key] = self.clock
             self.standing = key
             if self._advance(frame, pc, mask):
                 return False
 
-    def _pick(self) -> Key:
+    def _ahead(self) -> Array:
+        """Bool [W, 1]: the first or last warp of each block that can go on."""
+        wave = self.wave
+        can = np.zeros(wave.warps, bool)
+        for mask in wave.groups.values():
+            can |= mask.any(axis=1)
+        can = can.reshape(wave.blocks, wave.block_warps)
+        if self.machine.limits.order is Order.LAST_ALONE:
+            place = wave.block_warps - 1 - can[:, ::-1].argmax(axis=1)
+        else:
+            place = can.argmax(axis=1)
+        chosen = np.zeros_like(can)
+        rows = np.arange(wave.blocks)
+        chosen[rows, place] = can[rows, place]
+        return chosen.reshape(wave.warps, 1)
+
+    def _pick(self, ahead: Array | None) -> Key:
         groups = self.wave.groups
         if len(groups) == 1:
             return next(iter(groups))
+        if ahead is not None:
+            return min((key for key, mask in groups.items() if (mask & ahead).any()), key=_order)
         if self.heat >= HOT:
             self.heat = 0
             self.patience = PATIENCE
@@ -173,7 +202,7 @@ class Scheduler:
             going = self._special(op, active, frame, pc, passing)
             if going is None:
                 return False
-            if passing is not None:
+            if passing is not None or (self.alone and kind == BARRIER):
                 wave.add((frame, pc + 1), going.dense())
                 return False
             lanes = going

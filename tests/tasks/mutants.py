@@ -457,6 +457,4 @@ RACES: tuple[Mutant, ...] = (
         "race",
     ),
 )
-"""Barriers left out where only the order of warps makes it wrong. The emulator runs the warps of a block in step and
-looks for no races, so these pass there; on a GPU they do not.
-"""
+"""Barriers left out where only the order of warps makes it wrong: right while warps keep in step."""

@@ -113,4 +113,4 @@ RACES: tuple[Mutant, ...] = (
     _one(F16, "no barrier in the loop", "  bar.sync 0;\n  setp.gt", "  setp.gt", WRONG, "race"),
     _one(BF16, "no barrier in the loop", "  bar.sync 0;  ", "  //", WRONG, "race"),
 )
-"""Barriers left out where the order of warps alone makes it wrong; the emulator runs the warps of a block in step."""
+"""Barriers left out where the order of warps alone makes it wrong: right while warps keep in step."""
