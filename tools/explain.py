@@ -67,7 +67,7 @@ def _unwritten(case: _Case) -> str:
 
 
 def _precision(case: _Case) -> str:
-    return f"the arithmetic is less precise than the task asks for: {_values(case)}"
+    return f"close, but further off than the task allows, as arithmetic in too narrow a type gives: {_values(case)}"
 
 
 def _nonfinite(case: _Case) -> str:

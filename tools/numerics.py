@@ -33,8 +33,8 @@ EPS = {dtype: facts.eps for dtype, facts in DTYPES.items() if facts.eps}
 """Distance from 1 to the next number of each float type."""
 TINY = {dtype: DTYPES[dtype].tiny / eps for dtype, eps in EPS.items()}
 """Smallest normal number: a flushed subnormal is not an error."""
-COARSE = 8 * EPS[DType.BF16]
-"""A wrong result within this relative error was computed in too narrow a type."""
+COARSE = EPS[DType.BF16]
+"""Wrong results within this relative error look as if computed in too narrow a type."""
 MAJORITY = 0.9
 
 
@@ -188,7 +188,7 @@ def _reason(
         return "nonfinite"
     if _most(missing, wrong):
         return "unwritten"
-    near = error <= COARSE * np.maximum(np.abs(reference), _magnitude(reference, want))
+    near = error <= COARSE * np.abs(reference)
     overflow = np.isinf(actual) & (np.abs(reference) > 65504) & (np.sign(actual) == np.sign(reference))
     if not want.exact and _most(near | overflow, wrong):
         return "precision"

@@ -83,10 +83,9 @@ class Scheduler:
         for mask in wave.groups.values():
             can |= mask.any(axis=1)
         can = can.reshape(wave.blocks, wave.block_warps)
+        place = can.argmax(axis=1)
         if self.machine.limits.order is Order.LAST_ALONE:
             place = wave.block_warps - 1 - can[:, ::-1].argmax(axis=1)
-        else:
-            place = can.argmax(axis=1)
         chosen = np.zeros_like(can)
         rows = np.arange(wave.blocks)
         chosen[rows, place] = can[rows, place]

@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _one("affine", "grid rounds down", "cdiv(n, 1024)", "max(n // 1024, 1)", WRONG, "never written"),
     _one("affine", "half a block", "block: 256", "block: 128", WRONG, "never written"),
-    _through_half("affine", "through f16", "%v0", "st.global.v4.f32 [%y]", "less precise"),
+    _through_half("affine", "through f16", "%v0", "st.global.v4.f32 [%y]", "too narrow a type"),
     _one(
         "vector_add",
         "minus in one of four",
@@ -134,7 +134,7 @@ MUTANTS: tuple[Mutant, ...] = (
         WRONG,
         "every element from index 1021 on",
     ),
-    _through_half("vector_add", "through f16", "%u1", "st.global.v4.f32 [%c]", "less precise|infinit"),
+    _through_half("vector_add", "through f16", "%u1", "st.global.v4.f32 [%c]", "too narrow a type|infinit"),
     _one(
         "vector_add",
         "NaN swallowed",
@@ -253,7 +253,7 @@ MUTANTS: tuple[Mutant, ...] = (
         WRONG,
         "shared memory that nothing wrote: partial, byte 4",
     ),
-    _through_half("row_sum", "sums through f16", "%sum", "add.u64 %x, %x, 1024;", "less precise"),
+    _through_half("row_sum", "sums through f16", "%sum", "add.u64 %x, %x, 1024;", "too narrow a type"),
     _one(
         "transpose",
         "pitch of the tile",
@@ -432,7 +432,9 @@ MUTANTS: tuple[Mutant, ...] = (
         Verdict.ASSEMBLE_ERROR,
         "rcp",
     ),
-    _through_half("row_softmax", "quotients through f16", "%v", "add.u64 %offset, %at, %y;", "less precise"),
+    _through_half(
+        "row_softmax", "quotients through f16", "%v", "add.u64 %offset, %at, %y;", "too narrow a type"
+    ),
     _one(
         "row_softmax",
         "too much shared memory",
