@@ -70,6 +70,8 @@ class RunConfig(Record):
     device: str = "emulator"
     template: str | None = None
     """Version of prompts and feedback; None: the newest."""
+    prices: str | None = None
+    """File of prices in the form of `agent/prices.yaml`; None: that one."""
     stage_attempts: int = Field(default=3, ge=1)
     """How often a tool is tried when something other than the candidate fails."""
     stage_seconds: float = Field(default=300.0, gt=0)
@@ -92,4 +94,4 @@ class RunConfig(Record):
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-_OUTSIDE = ("tasks", "samples", "parallel", "workers", "worker_bytes", "run_budget", "seed")
+_OUTSIDE = ("tasks", "samples", "parallel", "workers", "worker_bytes", "run_budget", "seed", "prices")

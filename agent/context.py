@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from langgraph.runtime import RunControl
@@ -95,15 +96,15 @@ class Tools:
     """USD of an answer; None: not known."""
 
 
-def real_tools(template: str | None = None) -> Tools:
-    """Those of ptxmend, with one version of prompts and feedback; None: the newest."""
+def real_tools(template: str | None = None, prices: str | None = None) -> Tools:
+    """Those of ptxmend, with one version of prompts and feedback (None: the newest) and a price table (None: ours)."""
     from agent import feedback, prompts
     from agent.extract import extract
     from agent.models.pricing import load_prices
     from tasks.registry import load_task
     from tools.ladder import STAGES
 
-    prices = load_prices()
+    table = load_prices(None if prices is None else Path(prices))
 
     def first_messages(task: LoadedTask, config: RunConfig) -> tuple[Message, ...]:
         version = {} if config.template is None else {"version": config.template}
@@ -119,7 +120,7 @@ def real_tools(template: str | None = None) -> Tools:
         render=render,
         prompts=prompts.digest() if template is None else prompts.digest(template),
         stages=dict(STAGES),
-        cost=lambda config, usage: prices.cost(config.model, usage, config.options.base_url),
+        cost=lambda config, usage: table.cost(config.model, usage, config.options.base_url),
     )
 
 

@@ -2,7 +2,8 @@
 
 Rules
 - Fences of backticks or tildes, with any tag or none, closed by a fence of the same kind that is as long. Line ends and a byte order
-  mark are normalised first.
+  mark are normalised first. PTX holds no fences, so one with a tag inside a block begins a new block: an answer quoted as a whole, or a
+  draft that was given up, does not swallow what follows.
 - The last complete block that holds PTX (a `.version` line) is the answer: models draft first and decide last. A block that holds only
   the `//!` plan is joined with the PTX block after it.
 - Without fences, the text from its first `//!` or `.version` line to the last `}` is taken.
@@ -55,7 +56,8 @@ def extract(text: str, finish: FinishReason = FinishReason.STOP) -> Extraction:
             else _refusal(finish, "The answer is empty."),
             cut,
         )
-    blocks = _joined(_blocks(text))
+    found = _blocks(text)
+    blocks = _joined(found)
     kernels = [block for block in blocks if _VERSION.search(block.text)]
     complete = [block for block in kernels if block.closed or (not cut and block.text.rstrip().endswith("}"))]
     if complete and complete[-1] is kernels[-1]:
@@ -67,7 +69,7 @@ def extract(text: str, finish: FinishReason = FinishReason.STOP) -> Extraction:
         )
     if blocks:
         return _none(
-            f"None of the {len(blocks)} code blocks holds PTX (no .version line)."
+            f"None of the code blocks ({len(found)}) holds PTX: no .version line."
             + (" The answer was cut off at the token limit." if cut else ""),
             cut,
         )
@@ -98,19 +100,20 @@ def _none(reason: str, truncated: bool) -> Extraction:
 
 
 def _blocks(text: str) -> list[_Block]:
-    """Fenced blocks in order; the last may be open."""
+    """Fenced blocks in order; the last, and those that another begins in, are open."""
     blocks: list[_Block] = []
     lines: list[str] = []
     fence = ""
     for line in text.split("\n"):
         match = _FENCE.match(line)
-        if not fence:
-            if match:
-                fence, lines = match[1], []
-        elif match and match[1].startswith(fence) and not match[2].strip():
+        if match and fence and match[1].startswith(fence) and not match[2].strip():
             blocks.append(_Block("\n".join(lines), True))
             fence = ""
-        else:
+        elif match and (not fence or match[2].strip()):
+            if fence:
+                blocks.append(_Block("\n".join(lines), False))
+            fence, lines = match[1], []
+        elif fence:
             lines.append(line)
     if fence:
         blocks.append(_Block("\n".join(lines), False))

@@ -78,7 +78,7 @@ def run(
     parts = parts or Parts()
     config = config.model_copy(update={"options": with_environment(config.model, config.options)})
     _guard_key(config)
-    tools = parts.tools or real_tools(config.template)
+    tools = parts.tools or real_tools(config.template, config.prices)
     plan(config, tools.load_task)
     model = parts.model or make_model(config.model, config.options)
     draws = (
@@ -105,7 +105,7 @@ def resume(path: Path, *, progress: Progress | None = None, parts: Parts | None 
     opened = open_run(path)
     config = RunConfig.model_validate(opened.about.config)
     _guard_key(config)
-    tools = parts.tools or real_tools(config.template)
+    tools = parts.tools or real_tools(config.template, config.prices)
     found = _fingerprint(tools)
     if found != opened.about.graph:
         raise InputError(

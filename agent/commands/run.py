@@ -56,6 +56,9 @@ def run(
         float | None, typer.Option(help="Dollars for the whole run, by the price table.")
     ] = None,
     budget_seconds: Annotated[float | None, typer.Option(help="Wall seconds for the whole run.")] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="Your own price table, in the form of agent/prices.yaml.")
+    ] = None,
     parallel: Annotated[int, typer.Option(help="Episodes at once.", min=1)] = 8,
     workers: Annotated[int, typer.Option(help="Processes that judge.", min=1)] = 2,
     answer_timeout: Annotated[
@@ -94,6 +97,7 @@ def run(
             stop_when_met=not all_turns,
             plateau=plateau,
             device=device,
+            prices=None if prices is None else str(prices.resolve()),
             temperature=temperature,
             max_output_tokens=max_output_tokens,
             run_budget=Budget(tokens=budget_tokens, usd=budget_usd, seconds=budget_seconds),
