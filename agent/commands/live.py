@@ -82,7 +82,7 @@ class Live:
 
     def episode_ended(self, episode: str, reason: str, detail: str) -> None:
         self._bar.advance(self._row)
-        if reason not in ("met", "turns"):
+        if reason not in ("target_met", "turns"):
             console.print(
                 f"  {self._tasks.get(episode, episode)}  ended: {reason}  {_short(detail)}",
                 markup=False,
