@@ -15,6 +15,7 @@ from traces.records import Episode, Turn
 from traces.store import Run
 
 MAX_LISTED = 12
+MAX_SOURCE = 160
 
 
 def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
@@ -26,7 +27,7 @@ def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
         style = "red" if each.severity == "error" else "yellow"
         console.print(Text.assemble("  ", (each.severity, style), f" [{each.kind}] {place}{each.message}"))
         if each.source:
-            console.print(Text(f"      {each.source}", "dim"))
+            console.print(Text(f"      {_clip(each.source)}", "dim"))
         if each.hint:
             console.print(Text(f"      {each.hint}", "italic"))
     _more(len(evaluation.diagnostics), "messages")
@@ -34,7 +35,8 @@ def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
         fault = evaluation.fault
         console.print(Text.assemble("  ", (fault.kind.value, "red"), f" {fault.message}"))
         if fault.source:
-            console.print(Text(f"      line {fault.line}: {fault.source}", "dim"))
+            place = f"line {fault.line}: " if fault.line else ""
+            console.print(Text(f"      {place}{_clip(fault.source)}", "dim"))
         for phrase in fault.waiting[:MAX_LISTED]:
             console.print(Text(f"      {phrase}"))
     for mismatch in evaluation.numerics.mismatches if evaluation.numerics else ():
@@ -52,6 +54,10 @@ def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
         parts.append(f"ptxas {evaluation.assembly.ptxas}")
     spent = [f"{stage} {seconds:.2f} s" for stage, seconds in evaluation.seconds if seconds >= 0.005]
     console.print(Text(f"  {', '.join(parts)}; {', '.join(spent)}", "dim"))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= MAX_SOURCE else text[: MAX_SOURCE - 1] + "…"
 
 
 def _more(count: int, what: str) -> None:
