@@ -1,6 +1,7 @@
 """What a model reads first: who it is and what is asked. Rendered from versioned templates, byte for byte the same for every arm.
 
-Templates live in `agent/templates/<version>/`; a change of wording is a new version, and `digest` tells two of them apart whatever
+Templates live in `agent/templates/<version>/`: `v1` tells all that a careful writer needs; `terse` gives the formula and the types alone,
+so that everything else must come from feedback. A change of wording is a new version, and `digest` tells two of them apart whatever
 their names say. Nothing secret enters: hidden workloads are never named.
 """
 
@@ -73,10 +74,16 @@ def first_messages(task: LoadedTask, arch: str, version: str = DEFAULT) -> tuple
         tolerance=_tolerance(task),
         required=[FAMILIES[name] for name in rule.all],
         any_of=[f"`{name}` ({FAMILIES[name].title})" for name in rule.any],
-        example=(TEMPLATES / version / "example.ptx").read_text().replace("sm_90a", arch),
+        example=_example(version).replace("sm_90a", arch),
     )
     system = templates.get_template("system.md.j2").render(arch=arch)
     return Message(role="system", content=system.strip()), Message(role="user", content=user.strip() + "\n")
+
+
+def _example(version: str) -> str:
+    """The worked example of a version; '' when it shows none."""
+    path = TEMPLATES / version / "example.ptx"
+    return path.read_text() if path.is_file() else ""
 
 
 def _shapes(task: LoadedTask) -> list[str]:

@@ -56,6 +56,10 @@ def run(
         float | None, typer.Option(help="Dollars for the whole run, by the price table.")
     ] = None,
     budget_seconds: Annotated[float | None, typer.Option(help="Wall seconds for the whole run.")] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="Version of prompts and feedback: v1, or terse (formula and types alone)."),
+    ] = None,
     prices: Annotated[
         Path | None, typer.Option(help="Your own price table, in the form of agent/prices.yaml.")
     ] = None,
@@ -97,6 +101,7 @@ def run(
             stop_when_met=not all_turns,
             plateau=plateau,
             device=device,
+            template=template,
             prices=None if prices is None else str(prices.resolve()),
             temperature=temperature,
             max_output_tokens=max_output_tokens,
