@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from asyncio import CancelledError
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -53,6 +54,9 @@ def options(
 
 def main() -> None:
     """Entry point of the installed command."""
+    for stream in (sys.stdout, sys.stderr):  # what a candidate holds is told in any locale
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         check_packages()
         app()

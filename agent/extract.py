@@ -20,6 +20,7 @@ from agent.models.base import FinishReason
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]*)$")
 _VERSION = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
 _PLAN = re.compile(r"^[ \t]*//!", re.MULTILINE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BEGIN = re.compile(r"^[ \t]*(?://!|\.version\b)", re.MULTILINE)
 
 
@@ -41,8 +42,9 @@ class _Block:
 
 
 def normalise(text: str) -> str:
-    """The text without byte order mark, with line feeds alone as line ends."""
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    """The text without byte order mark, with line feeds alone as line ends and no halves of characters (which no file can hold)."""
+    whole = _SURROGATE.sub("\ufffd", text)
+    return whole.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def extract(text: str, finish: FinishReason = FinishReason.STOP) -> Extraction:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -9,8 +11,12 @@ from rich.text import Text
 
 from tools.evaluation import Depth, Target, Verdict
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+PIPED_WIDTH = 160
+"""Columns where nobody watches: a log and `grep` want whole lines."""
+
+console = Console(
+    highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+)
 
 STYLES: Mapping[Verdict, str] = {
     Verdict.NO_CANDIDATE: "magenta",
@@ -24,6 +30,14 @@ STYLES: Mapping[Verdict, str] = {
     Verdict.CORRECT: "green",
 }
 MISSING = Text("missing", "dim")
+
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def plain(text: str) -> str:
+    """The text with control characters spelled out: what a model wrote must not steer a terminal."""
+    return text.translate(_CONTROLS)
 
 
 def verdict_text(verdict: Verdict | None) -> Text:

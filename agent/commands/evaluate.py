@@ -5,13 +5,16 @@ from __future__ import annotations
 import secrets
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from tasks.errors import InputError
 
-MAX_BYTES = 4_000_000
+if TYPE_CHECKING:
+    from tools.evaluation import Evaluation
+
+MAX_BYTES = 16_000_000
 """More than any candidate may have, so that its own limit is what refuses it."""
 
 
@@ -57,11 +60,26 @@ def evaluate(
     )
     evaluation = climb(job).evaluation
     if as_json:
-        typer.echo(evaluation.model_dump_json(indent=2))
+        typer.echo(_legible(evaluation).model_dump_json(indent=2))
         return
     from agent.commands.story import tell_evaluation
 
     tell_evaluation(evaluation, text)
+
+
+def _legible(evaluation: Evaluation) -> Evaluation:
+    """The same with bytes that are no UTF-8 spelled out, since JSON cannot hold them."""
+
+    def spelled(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.encode("utf-8", "backslashreplace").decode()
+        if isinstance(value, dict):
+            return {key: spelled(each) for key, each in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list | tuple):
+            return [spelled(each) for each in cast("list[Any]", value)]
+        return value
+
+    return type(evaluation).model_validate(spelled(evaluation.model_dump()))
 
 
 def _read(file: Path) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from types import TracebackType
 from typing import Self
 
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from agent.commands.console import STYLES, console
+from agent.commands.console import STYLES, console, plain
 from tools.evaluation import Evaluation, Verdict
 from traces.store import Run
 
@@ -72,7 +73,7 @@ class Live:
         self._bar.update(self._row, verdicts=counts + missing)
         name = self._tasks.get(episode, episode)
         if evaluation is None:
-            console.print(f"  {name}  turn {turn}  [dim]missing[/]  {_short(reason)}", soft_wrap=True)
+            console.print(f"  {name}  turn {turn}  [dim]missing[/]  {escape(_short(reason))}", soft_wrap=True)
             return
         style = STYLES[evaluation.verdict]
         console.print(
@@ -97,5 +98,5 @@ class Live:
 
 
 def _short(text: str, width: int = 110) -> str:
-    line = " ".join(text.split())
+    line = plain(" ".join(text.split()))
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -8,7 +8,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from agent.commands.console import console, seconds_text, targets_text, verdict_row, verdict_text
+from agent.commands.console import console, plain, seconds_text, targets_text, verdict_row, verdict_text
 from tools.evaluation import Evaluation
 from tools.explain import where
 from traces.records import Episode, Turn
@@ -20,35 +20,39 @@ MAX_SOURCE = 160
 
 def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
     """A judged candidate, cause first."""
-    head = Text.assemble(verdict_text(evaluation.verdict), "  ", evaluation.summary)
+    head = Text.assemble(verdict_text(evaluation.verdict), "  ", plain(evaluation.summary))
     console.print(head)
     for each in evaluation.diagnostics[:MAX_LISTED]:
         place = f"line {each.line}: " if each.line else ""
         style = "red" if each.severity == "error" else "yellow"
-        console.print(Text.assemble("  ", (each.severity, style), f" [{each.kind}] {place}{each.message}"))
+        console.print(
+            Text.assemble("  ", (each.severity, style), f" [{each.kind}] {place}{plain(each.message)}")
+        )
         if each.source:
             console.print(Text(f"      {_clip(each.source)}", "dim"))
         if each.hint:
-            console.print(Text(f"      {each.hint}", "italic"))
+            console.print(Text(f"      {plain(each.hint)}", "italic"))
     _more(len(evaluation.diagnostics), "messages")
     if evaluation.fault is not None:
         fault = evaluation.fault
-        console.print(Text.assemble("  ", (fault.kind.value, "red"), f" {fault.message}"))
+        console.print(Text.assemble("  ", (fault.kind.value, "red"), f" {plain(fault.message)}"))
         if fault.source:
             place = f"line {fault.line}: " if fault.line else ""
             console.print(Text(f"      {place}{_clip(fault.source)}", "dim"))
         for phrase in fault.waiting[:MAX_LISTED]:
-            console.print(Text(f"      {phrase}"))
+            console.print(Text(f"      {plain(phrase)}"))
     for mismatch in evaluation.numerics.mismatches if evaluation.numerics else ():
         console.print(Text(f"  workload {mismatch.workload}: {where(mismatch)}"))
     if evaluation.targets:
         _targets(evaluation)
-    for warning in evaluation.warnings[:MAX_LISTED]:
+    told = {(each.kind, each.line) for each in evaluation.diagnostics[:MAX_LISTED]}
+    warnings = [each for each in evaluation.warnings if (each.kind, each.line) not in told]
+    for warning in warnings[:MAX_LISTED]:
         place = f"line {warning.line}: " if warning.line else ""
         console.print(
-            Text.assemble("  ", ("warning", "yellow"), f" [{warning.kind}] {place}{warning.message}")
+            Text.assemble("  ", ("warning", "yellow"), f" [{warning.kind}] {place}{plain(warning.message)}")
         )
-    _more(len(evaluation.warnings), "warnings")
+    _more(len(warnings), "warnings")
     parts = [evaluation.device, evaluation.arch]
     if evaluation.assembly:
         parts.append(f"ptxas {evaluation.assembly.ptxas}")
@@ -57,7 +61,7 @@ def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
 
 
 def _clip(text: str) -> str:
-    return text if len(text) <= MAX_SOURCE else text[: MAX_SOURCE - 1] + "…"
+    return plain(text if len(text) <= MAX_SOURCE else text[: MAX_SOURCE - 1] + "…")
 
 
 def _more(count: int, what: str) -> None:
@@ -147,17 +151,21 @@ def tell_episode(run: Run, episode: Episode, *, code: bool, prompts: bool) -> No
         console.print(Text.assemble((f"Turn {turn.number}  ", "bold"), _state(turn), _cost(turn)))
         if prompts and turn.messages:
             console.print(
-                Panel(run.blobs.text(turn.messages[-1]), title="last message of the request", box=box.SQUARE)
+                Panel(
+                    Text(plain(run.blobs.json(turn.messages[-1])["content"])),
+                    title="last message of the request",
+                    box=box.SQUARE,
+                )
             )
         if turn.missing:
-            console.print(f"  missing: {turn.missing_reason}", markup=False)
+            console.print(f"  missing: {plain(turn.missing_reason)}", markup=False)
         if turn.candidate is None and turn.reason:
-            console.print(f"  {turn.reason}", markup=False)
+            console.print(f"  {plain(turn.reason)}", markup=False)
         evaluation = evaluation_of(run, turn)
         text = run.blobs.text(turn.candidate) if turn.candidate else None
         if code and text:
             console.print(
-                Syntax(text, "text", line_numbers=True, word_wrap=False, background_color="default")
+                Syntax(plain(text), "text", line_numbers=True, word_wrap=False, background_color="default")
             )
         if evaluation is not None:
             tell_evaluation(evaluation, text)

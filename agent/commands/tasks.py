@@ -58,9 +58,9 @@ def show(
     from rich.table import Table
 
     record, rule = loaded.task, loaded.targets_for(arch)
-    console.print(
-        f"[bold]{record.name}[/]  {record.title}  (suite {record.suite}, level {record.difficulty})\n\n{record.description}"
-    )
+    console.print(record.name, style="bold", end="  ")
+    head = f"{record.title}  (suite {record.suite}, level {record.difficulty})"
+    console.print(f"{head}\n\n{record.description}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for column in ("workload", "roles", "axes", "inputs", "exact"):
         table.add_column(column)

@@ -65,7 +65,9 @@ def test_the_corpus_is_whole_and_its_classes_are_distinct():
     assert shared == {"version_too_low", "illegal_shape", "dropped_setmaxnreg", "setmaxnreg_kept"}
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(PINS) if not name.startswith("unknown_arch_option")])
+@pytest.mark.parametrize(
+    "name", [name for name in sorted(PINS) if not name.startswith("unknown_arch_option")]
+)
 def test_the_real_assembler_says_what_was_recorded(name):
     tool = find_ptxas()
     if not tool.version.startswith("13.5."):
