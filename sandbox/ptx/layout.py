@@ -19,6 +19,7 @@ from sandbox.ptx.nodes import (
     Name,
     Offset,
     Operand,
+    Statement,
     Variable,
     Vector,
 )
@@ -88,32 +89,27 @@ def param_layout(function: Function) -> tuple[Placed, ...]:
     return place(function.params)
 
 
-def declarations(block: Block | None) -> Iterator[Variable]:
-    """Every variable declared inside a body, in nested scopes too."""
+def statements(block: Block | None) -> Iterator[Statement]:
+    """Every statement of a body but blocks themselves, in order, in nested scopes too."""
     pending = [iter(block.statements)] if block is not None else []
     while pending:
         for statement in pending[-1]:
-            if isinstance(statement, Variable):
-                yield statement
-            elif isinstance(statement, Block):
+            if isinstance(statement, Block):
                 pending.append(iter(statement.statements))
                 break
+            yield statement
         else:
             pending.pop()
+
+
+def declarations(block: Block | None) -> Iterator[Variable]:
+    """Every variable declared inside a body, in nested scopes too."""
+    return (each for each in statements(block) if isinstance(each, Variable))
 
 
 def instructions(block: Block | None) -> Iterator[Instruction]:
     """Every instruction of a body, in order, in nested scopes too."""
-    pending = [iter(block.statements)] if block is not None else []
-    while pending:
-        for statement in pending[-1]:
-            if isinstance(statement, Instruction):
-                yield statement
-            elif isinstance(statement, Block):
-                pending.append(iter(statement.statements))
-                break
-        else:
-            pending.pop()
+    return (each for each in statements(block) if isinstance(each, Instruction))
 
 
 def names_in(operands: Iterable[Operand]) -> Iterator[str]:
