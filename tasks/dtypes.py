@@ -72,5 +72,7 @@ def from_bytes(data: npt.NDArray[np.uint8], dtype: DType, shape: Sequence[int]) 
     expected = int(np.prod(shape, dtype=np.int64)) * DTYPES[dtype].bytes
     if data.size != expected:
         raise ValueError(f"expected {expected} bytes for {dtype.value}{list(shape)}, found {data.size}")
+    if not expected:
+        return torch.empty(tuple(shape), dtype=torch_dtype(dtype))
     raw = torch.from_numpy(np.ascontiguousarray(data).copy())
     return raw.view(torch_dtype(dtype)).reshape(tuple(shape))

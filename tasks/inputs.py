@@ -3,7 +3,7 @@
 Invariants
 - A tensor is a function of (seed, its name, shape, dtype, `Inputs`) alone: the same on every machine and NumPy ≥ 2.0 (Philox).
 - Tensors of one workload are independent of each other and of their order.
-- Values are drawn in float64 and rounded once to the element type; `integers` are exact in every type.
+- Values are drawn in float64 and rounded to the element type; `integers` are exact in every type.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def make(name: str, shape: Sequence[int], dtype: DType, how: Inputs, seed: int) 
 
     values = KINDS[how.kind](generator(seed, name), tuple(shape), how)
     if DTYPES[dtype].eps:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(torch_dtype(dtype))
+        return torch.from_numpy(np.asarray(values, np.float64)).to(torch_dtype(dtype))
     low, high = INTEGER_LIMITS[dtype]
-    whole = np.clip(np.nan_to_num(np.rint(values)), low, high)
+    most = float(high) if int(float(high)) <= high else np.nextafter(float(high), 0.0)
+    whole = np.asarray(np.clip(np.nan_to_num(np.rint(values)), low, most))
     return torch.from_numpy(whole.astype(np.uint64 if low == 0 else np.int64)).to(torch_dtype(dtype))
