@@ -242,7 +242,8 @@ class _Bench:
         self._notes(outcome)
         if outcome.fault is not None:
             ahead = AHEAD.get(trial.order, "")
-            self._stop(FAULT_VERDICT[outcome.fault.kind], ahead + outcome.fault.message, None, outcome.fault)
+            text = f"on workload {trial.problem.label}, {ahead}{outcome.fault.message}"
+            self._stop(FAULT_VERDICT[outcome.fault.kind], text, None, outcome.fault)
         changed = _mutated(trial, outcome)
         if changed:
             for name in changed:
@@ -294,7 +295,7 @@ class _Bench:
     def _wrong(
         self, trial: Trial, mismatches: tuple[Mismatch, ...], reason: str, mutated: tuple[str, ...] = ()
     ) -> None:
-        text = explain(reason, mismatches, mutated, trial.problem.name, self.before, self.unwritten)
+        text = explain(reason, mismatches, mutated, trial.problem.label, self.before, self.unwritten)
         numerics = Numerics.model_validate(
             {
                 "workloads": self.names,

@@ -45,6 +45,13 @@ class Problem:
     input_bytes: Mapping[str, Bytes]
     expected: Mapping[str, Expectation]
 
+    @property
+    def label(self) -> str:
+        """The name with the axes it binds, for a sentence; of a hidden workload the name alone."""
+        if self.name != self.workload.name or not self.workload.axes:
+            return self.name
+        return f"{self.name} ({', '.join(f'{axis} = {value}' for axis, value in self.workload.axes.items())})"
+
     def buffers(self, fill: Mapping[str, Bytes], *, stale: bool = False) -> dict[str, Buffer]:
         """Inputs, and outputs that hold `fill`; `stale`: that is an earlier answer, so reading it is no
         unwritten read.
