@@ -23,13 +23,14 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 from pydantic import ValidationError
 
 from tasks import inputs as filling
-from tasks.errors import InputError
+from tasks.dtypes import DTYPES, torch_dtype
+from tasks.errors import InputError, PtxmendError
 from tasks.expressions import ExpressionError, evaluate, parse
 from tasks.schema import TASK_FORMAT, Role, TargetRule, Task, Tensor, Workload
 
@@ -65,7 +66,7 @@ class LoadedTask:
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TaskError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
         return module
 
@@ -77,7 +78,26 @@ class LoadedTask:
         function = self._function(name)
         if function is None:
             raise TaskError(f"{self.folder / 'reference.py'} must define {name}(inputs, axes)")
-        return function(*args)
+        where = f"{self.folder / 'reference.py'}: {name}()"
+        try:
+            found = function(*args)
+        except PtxmendError:
+            raise
+        except Exception as error:
+            raise TaskError(f"{where} fails with {type(error).__name__}: {error}") from error
+        if not isinstance(found, Mapping):
+            raise TaskError(f"{where}: expected a mapping of names to tensors, found {type(found).__name__}")
+        return dict(cast("Mapping[str, torch.Tensor]", found))
+
+    def _custom_inputs(self, axes: Mapping[str, int], seed: int) -> dict[str, torch.Tensor]:
+        made = self._call("custom_inputs", dict(axes), filling.generator(seed, "custom"))
+        shapes = self.shapes(axes)
+        wanted = {name: (shapes[name], torch_dtype(each.dtype)) for name, each in self.task.inputs.items()}
+        given = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in made.items()}
+        if given != wanted:
+            where = f"{self.folder / 'reference.py'}: custom_inputs()"
+            raise TaskError(f"{where}: expected {_told(wanted)}, found {_told(given)}")
+        return made
 
     def workloads(self, role: Role | None = None) -> tuple[Workload, ...]:
         """Workloads of a role (all when None), in file order."""
@@ -99,7 +119,7 @@ class LoadedTask:
         """The workload's inputs in their own types."""
         axes = self.bind(workload)
         if workload.inputs.kind == "custom":
-            return self._call("custom_inputs", axes, filling.generator(seed, "custom"))
+            return self._custom_inputs(axes, seed)
         shapes = self.shapes(axes)
         return {
             name: filling.make(name, shapes[name], tensor.dtype, workload.inputs, seed)
@@ -116,8 +136,9 @@ class LoadedTask:
 
     def magnitude(self, inputs: Tensors, axes: Mapping[str, int]) -> dict[str, torch.Tensor] | None:
         """Sum of absolute terms of each output element in float64; None when the task gives none (|reference| stands for it)."""
-        function = self._function("magnitude")
-        return None if function is None else function(dict(inputs), dict(axes))
+        if self._function("magnitude") is None:
+            return None
+        return self._call("magnitude", dict(inputs), dict(axes))
 
     def solution(self, arch: str) -> Path | None:
         """Our own passing candidate for `arch`: its own file, else the one for the highest older portable architecture."""
@@ -139,6 +160,13 @@ class LoadedTask:
         return self.task.targets.get(arch, self.task.targets.get("any", TargetRule()))
 
 
+def _told(tensors: Mapping[str, tuple[tuple[int, ...], torch.dtype]]) -> str:
+    return (
+        ", ".join(f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in sorted(tensors.items()))
+        or "nothing"
+    )
+
+
 def list_tasks(suite: str | None = None) -> tuple[str, ...]:
     """Names of the packaged tasks of a suite (all when None), easiest first. Raises TaskError for an unknown suite."""
     tasks = [_load_folder(path.parent).task for path in sorted(SUITE.glob("*/task.yaml"))]
@@ -158,15 +186,21 @@ def suites() -> tuple[str, ...]:
 
 def load_task(name_or_path: str) -> LoadedTask:
     """A packaged task by name, or any task folder by path (it must contain a `/` or be an existing folder)."""
-    if _IDENTIFIER.fullmatch(name_or_path) and (SUITE / name_or_path / "task.yaml").is_file():
-        return _load_folder(SUITE / name_or_path)
-    path = Path(name_or_path)
-    if path.is_dir():
+    packaged, path = SUITE / name_or_path, Path(name_or_path)
+    try:
+        if _IDENTIFIER.fullmatch(name_or_path) and (packaged / "task.yaml").is_file():
+            return _load_folder(packaged)
+        there = path.is_dir()
+    except OSError:  # too long for a path
+        there = False
+    if there:
         return _load_folder(path.resolve())
     names = list_tasks()
     near = get_close_matches(name_or_path, names, n=1)
-    guess = f"; did you mean {near[0]!r}?" if near else ""
-    raise TaskError(f"no task or task folder is called {name_or_path!r}{guess} Tasks: {', '.join(names)}")
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    raise TaskError(
+        f"no task or task folder is called {name_or_path[:200]!r}{guess} Tasks: {', '.join(names)}"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -201,7 +235,8 @@ def _validated(path: Path, source: bytes) -> Task:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise TaskError(f"{path}: field {field}: {first['msg']}; found {first['input']!r}") from error
+        found = "nothing" if first["type"] == "missing" else repr(first["input"])[:200]
+        raise TaskError(f"{path}: field {field}: {first['msg']}; found {found}") from error
     problems = list(_problems(task))
     if problems:
         raise TaskError(f"{path}: {problems[0]}")
@@ -245,6 +280,13 @@ def _problems(task: Task) -> list[str]:
             found.append(
                 f"workload {workload.name!r}: expected values for the axes {sorted(free)}, found {sorted(workload.axes)}"
             )
+    if not found:
+        found += [problem for workload in task.workloads for problem in _of_workload(task, workload)]
+    found += [
+        f"field targets: expected an architecture such as sm_90a, or any; found {arch!r}"
+        for arch in task.targets
+        if arch != "any" and not _ARCH.fullmatch(arch)
+    ]
     roles = [role for workload in task.workloads for role in workload.roles]
     for role, least in ((Role.EMULATE, 1), (Role.CHECK, 2)):
         if roles.count(role) < least:
@@ -253,4 +295,35 @@ def _problems(task: Task) -> list[str]:
             )
     names = [workload.name for workload in task.workloads]
     found += [f"two workloads are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1]
+    return found
+
+
+def _of_workload(task: Task, workload: Workload) -> list[str]:
+    """What is wrong with one workload of a task whose expressions can be read."""
+    where, how = f"workload {workload.name!r}", workload.inputs
+    found: list[str] = []
+    axes = {name: value for name, value in task.axes.items() if value is not None} | workload.axes
+    for name, tensor in {**task.inputs, **task.outputs}.items():
+        for extent in tensor.shape:
+            try:
+                value = evaluate(extent, axes)
+            except ExpressionError as error:
+                found.append(f"{where}: {name}.shape: {error}")
+            else:
+                if value < 0:
+                    found.append(
+                        f"{where}: {name}.shape: expected an extent of 0 or more, found {extent} = {value}"
+                    )
+    if how.std < 0:
+        found.append(f"{where}: field inputs.std: expected 0 or more, found {how.std:g}")
+    if how.low > how.high:
+        found.append(f"{where}: field inputs.low: expected at most high ({how.high:g}), found {how.low:g}")
+    if how.kind == "integers":
+        exact = [int(2 / DTYPES[each.dtype].eps) for each in task.inputs.values() if DTYPES[each.dtype].eps]
+        most = min([*exact, 2**53])
+        found += [
+            f"{where}: field inputs.{field}: expected a whole number of at most {most}, which all inputs hold exactly; found {value:g}"
+            for field, value in (("low", how.low), ("high", how.high))
+            if value != int(value) or abs(value) > most
+        ]
     return found
