@@ -8,6 +8,7 @@ their names say. Nothing secret enters: hidden workloads are never named.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,8 +60,13 @@ def digest(version: str = DEFAULT) -> str:
     return total.hexdigest()
 
 
-def first_messages(task: LoadedTask, arch: str, version: str = DEFAULT) -> tuple[Message, Message]:
-    """The system message and the task message, the prefix of every request of an episode."""
+def first_messages(
+    task: LoadedTask, arch: str, version: str = DEFAULT, require: Sequence[str] = ()
+) -> tuple[Message, Message]:
+    """The system message and the task message, the prefix of every request of an episode.
+
+    require: families asked for besides the task's own.
+    """
     templates = environment(version)
     record, rule = task.task, task.targets_for(arch)
     number = int("".join(filter(str.isdigit, arch)) or 0)
@@ -72,7 +78,7 @@ def first_messages(task: LoadedTask, arch: str, version: str = DEFAULT) -> tuple
         newest=NEWEST,
         shapes=_shapes(task),
         tolerance=_tolerance(task),
-        required=[FAMILIES[name] for name in rule.all],
+        required=[FAMILIES[name] for name in dict.fromkeys((*rule.all, *require))],
         any_of=[f"`{name}` ({FAMILIES[name].title})" for name in rule.any],
         example=_example(version).replace("sm_90a", arch),
     )

@@ -41,20 +41,14 @@ def evaluate(
 ) -> None:
     """Judge one candidate. Exit code 0 when judged, whatever the verdict; 2 when it could not be judged."""
     text = _read(file)
-    from sandbox.ptx.families import FAMILIES
     from tools.ladder import Job
     from tools.ladder import evaluate as climb
 
-    for family in require or ():
-        if family not in FAMILIES:
-            raise InputError(
-                f"--require: no instruction family is called {family!r}; there are: {', '.join(FAMILIES)}"
-            )
     job = Job(
         task=task,
         arch=arch,
         text=text,
-        require=tuple(require or ()),
+        require=families(require),
         seed=secrets.randbits(62) if seed is None else seed,
         device=device,
     )
@@ -65,6 +59,18 @@ def evaluate(
     from agent.commands.story import tell_evaluation
 
     tell_evaluation(evaluation, text)
+
+
+def families(names: list[str] | None) -> tuple[str, ...]:
+    """What `--require` names. Raises InputError for a family that does not exist."""
+    from sandbox.ptx.families import FAMILIES
+
+    for name in names or ():
+        if name not in FAMILIES:
+            raise InputError(
+                f"--require: no instruction family is called {name!r}; there are: {', '.join(FAMILIES)}"
+            )
+    return tuple(names or ())
 
 
 def _legible(evaluation: Evaluation) -> Evaluation:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from agent.commands.evaluate import families
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def run(
             arm=ConfigArm(arm),
             turns=turns,
             samples=samples,
-            require=tuple(require or ()),
+            require=families(require),
             stop_when_met=not all_turns,
             plateau=plateau,
             device=device,

@@ -139,6 +139,10 @@ def test_a_missing_target_is_shown(ptxmend: Command) -> None:
         (["tasks", "lint", "nope"], "'nope'"),
         (["run", "-m", "recorded:no-such-cassette", "-t", "vector_add"], "no cassette 'no-such-cassette'"),
         (["run", "-m", "some-model", "-t", "vector_add"], "some-model"),
+        (
+            ["run", "-m", "recorded:x", "-t", "vector_add", "--require", "tensor"],
+            "no instruction family is called",
+        ),
         (["run", "-m", "recorded:demo"], "say what to run: --suite starter, or --task NAME"),
         (
             ["run", "-m", "recorded:demo", "-t", "vector_add", "--budget-seconds", "-1"],

@@ -125,6 +125,14 @@ def test_required_families_are_asked_for_and_none_where_none_is() -> None:
     assert "instruction families" not in words(first_messages(load_task("row_sum"), "sm_90a"))
 
 
+def test_families_required_besides_are_asked_for_once() -> None:
+    task = load_task("gemm_f16_mma")
+    assert first_messages(task, "sm_90a", require=("mma_sync",)) == first_messages(task, "sm_90a")
+    more = words(first_messages(load_task("row_sum"), "sm_90a", require=("redux", "shfl")))
+    assert f"   - `redux`: {FAMILIES['redux'].title}. " in more
+    assert f"   - `shfl`: {FAMILIES['shfl'].title}. " in more
+
+
 def test_exactness_is_told_as_the_task_has_it() -> None:
     assert "Results must be exact." in words(first_messages(load_task("histogram"), "sm_90a"))
     rounded = words(first_messages(load_task("row_sum"), "sm_90a"))
