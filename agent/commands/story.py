@@ -35,18 +35,24 @@ def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
     _more(len(evaluation.diagnostics), "messages")
     if evaluation.fault is not None:
         fault = evaluation.fault
-        console.print(Text.assemble("  ", (fault.kind.value, "red"), f" {plain(fault.message)}"))
+        said = "" if fault.message in evaluation.summary else f" {plain(fault.message)}"
+        console.print(Text.assemble("  ", (fault.kind.value, "red"), said))
         if fault.source:
             place = f"line {fault.line}: " if fault.line else ""
             console.print(Text(f"      {place}{_clip(fault.source)}", "dim"))
         for phrase in fault.waiting[:MAX_LISTED]:
             console.print(Text(f"      {plain(phrase)}"))
     for mismatch in evaluation.numerics.mismatches if evaluation.numerics else ():
-        console.print(Text(f"  workload {mismatch.workload}: {where(mismatch)}"))
+        if where(mismatch) not in evaluation.summary:
+            console.print(Text(f"  workload {mismatch.workload}: {where(mismatch)}"))
     if evaluation.targets:
         _targets(evaluation)
     told = {(each.kind, each.line) for each in evaluation.diagnostics[:MAX_LISTED]}
-    warnings = [each for each in evaluation.warnings if (each.kind, each.line) not in told]
+    warnings = [
+        each
+        for each in evaluation.warnings
+        if (each.kind, each.line) not in told and each.message not in evaluation.summary
+    ]
     for warning in warnings[:MAX_LISTED]:
         place = f"line {warning.line}: " if warning.line else ""
         console.print(
