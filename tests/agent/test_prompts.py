@@ -191,3 +191,6 @@ def test_the_digest_says_which_file_holds_what(tmp_path: Path, monkeypatch: pyte
     before = digest.__wrapped__("v1")
     first.write_bytes(b"abcd"), second.write_bytes(b"ef")
     assert digest.__wrapped__("v1") != before
+    before = digest.__wrapped__("v1")
+    second.rename(second.with_name("z.md.j2"))
+    assert digest.__wrapped__("v1") != before, "a file of another name is a change"
