@@ -108,7 +108,7 @@ def real_tools(template: str | None = None, prices: str | None = None) -> Tools:
 
     def first_messages(task: LoadedTask, config: RunConfig) -> tuple[Message, ...]:
         version = {} if config.template is None else {"version": config.template}
-        return prompts.first_messages(task, config.arch, **version)
+        return prompts.first_messages(task, config.arch, require=config.require, **version)
 
     def render(*args: Any, template: str | None, **named: Any) -> str:
         return feedback.render(*args, **named, **({} if template is None else {"template": template}))
