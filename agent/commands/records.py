@@ -58,8 +58,8 @@ def verify(run: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> Non
 
 
 def record(
-    run: Annotated[Path, typer.Argument(help="Folder of a run whose answers to keep.")],
-    output: Annotated[Path, typer.Argument(help="Cassette file to write (.jsonl).")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs whose answers to keep.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Cassette file to write (.jsonl).")],
     who: Annotated[str, typer.Option(help="Who answered: a person, a program, a service.")],
     model: Annotated[str, typer.Option(help="The model's name, as the one who answered gave it.")],
     how: Annotated[str, typer.Option(help="By which means and under which conditions.")],
@@ -73,11 +73,11 @@ def record(
         ),
     ] = False,
 ) -> None:
-    """Write the answers of a run as a cassette that `recorded:FILE` plays."""
+    """Write the answers of runs as a cassette that `recorded:FILE` plays."""
     from agent.commands.console import console
     from agent.recording import record_run
 
     cassette = record_run(
-        run, output, who=who, model=model, how=how, episodes=tuple(episode or ()), any_arm=any_arm
+        tuple(runs), output, who=who, model=model, how=how, episodes=tuple(episode or ()), any_arm=any_arm
     )
     console.print(f"{output}: {len(cassette.entries)} answers")

@@ -152,7 +152,7 @@ def test_a_missing_target_is_shown(ptxmend: Command) -> None:
         (["show", "no/run"], "no/run is not a run"),
         (["verify", "no/run"], "no/run is not a run"),
         (["resume", "no/run"], "no/run is not a run"),
-        (["record", "no/run", "x.jsonl", "--who", "a", "--model", "b", "--how", "c"], "no/run is not a run"),
+        (["record", "no/run", "-o", "x.jsonl", "--who", "a", "--model", "b", "--how", "c"], "no/run is not a run"),
     ],
     ids=lambda value: "-".join(value[:3]) if isinstance(value, list) else "",
 )
@@ -479,17 +479,17 @@ def test_a_run_becomes_the_cassette_it_was_played_from(
     path, _ = finished
     words = ("--who", "a test", "--model", "two-turns", "--how", "played back")
     made = tmp_path / "made.jsonl"
-    told = ptxmend("record", path, made, *words, "--any-arm")
+    told = ptxmend("record", path, "-o", made, *words, "--any-arm")
     assert (told.code, told.err) == (0, "")
     assert "2 answers" in told.out
     old, new = read_cassette(cassette), read_cassette(made)
     assert [(each.key, each.text) for each in new.entries] == [(each.key, each.text) for each in old.entries]
     assert len({each.request_sha256 for each in new.entries} - {None}) == 2
-    ptxmend("record", path, made, *words, "--episode", "vector_add")
+    ptxmend("record", path, "-o", made, *words, "--episode", "vector_add")
     assert {each.arm for each in read_cassette(made).entries} == {"feedback"}
-    refused = ptxmend("record", path, made, *words, "--episode", "nothing")
+    refused = ptxmend("record", path, "-o", made, *words, "--episode", "nothing")
     assert refused.code == 2
-    assert "has no episode 'nothing'" in refused.err
+    assert "no episode 'nothing'" in refused.err
 
 
 def test_a_recorded_run_plays_again_and_knows_its_prompts(
@@ -497,7 +497,7 @@ def test_a_recorded_run_plays_again_and_knows_its_prompts(
 ) -> None:
     path, _ = finished
     made = tmp_path / "made.jsonl"
-    ptxmend("record", path, made, "--who", "a", "--model", "two-turns", "--how", "b")
+    ptxmend("record", path, "-o", made, "--who", "a", "--model", "two-turns", "--how", "b")
     told = process(
         *("run", "-m", f"recorded:{made}", "-t", "vector_add", "--runs", tmp_path, "--name", "again"),
         *("--seed", 1, "--workers", 1),
