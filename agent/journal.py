@@ -119,6 +119,9 @@ class Journaled:
         self._model = model
         self._journal = journal
 
+    waits_free = False
+    """Not to be asked here: who waits looks at the model itself."""
+
     @property
     def name(self) -> str:
         return self._model.name

@@ -9,8 +9,9 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol
 
 from langgraph.runtime import Runtime
@@ -20,7 +21,7 @@ from agent.context import EpisodeContext, Foreign
 from agent.decisions import decide_turn
 from agent.journal import Journaled, on_disk
 from agent.models import retry
-from agent.models.base import ContextOverflow, Message, ModelError, Refused, Request
+from agent.models.base import ContextOverflow, Message, ModelError, Refused, Request, Response
 from agent.state import State
 from tasks.errors import CannotJudge, InfraError, InputError, ToolMissing
 from tools.evaluation import Evaluation, Stage, Verdict
@@ -114,9 +115,8 @@ async def _ask(context: EpisodeContext, request: Request) -> events.Responded:
     started = time.monotonic()
     model = Journaled(shared.model, context.journal)
     try:
-        response = await retry.respond(
-            model, request, policy=shared.policy, on_attempt=note, stop=shared.stopping
-        )
+        answering = retry.respond(model, request, policy=shared.policy, on_attempt=note, stop=shared.stopping)
+        response = await (_unless_stopping(context, answering) if shared.model.waits_free else answering)
     except retry.RETRIED as error:
         if shared.stopping.is_set():
             raise Halted(shared.why) from None
@@ -127,6 +127,21 @@ async def _ask(context: EpisodeContext, request: Request) -> events.Responded:
     answer = await on_disk(context.journal.record, request, response, usd)
     shared.spend(answer.tokens.total, usd)
     return answer
+
+
+async def _unless_stopping(context: EpisodeContext, answering: Coroutine[Any, Any, Response]) -> Response:
+    """The answer, unless the run stops first: waiting costs nothing there, so asking again loses nothing."""
+    shared = context.shared
+    waiting, stopped = asyncio.create_task(answering), asyncio.create_task(shared.stopping.wait())
+    try:
+        await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise Halted(shared.why)
+        return waiting.result()
+    finally:
+        for task in (waiting, stopped):
+            task.cancel()
+        await asyncio.gather(waiting, stopped, return_exceptions=True)
 
 
 def _unanswered(context: EpisodeContext, error: ModelError) -> str:

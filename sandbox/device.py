@@ -125,9 +125,10 @@ class Order(StrEnum):
     TOGETHER = "together"
     """As nearly in step as their paths allow."""
     FIRST_ALONE = "first_alone"
-    """The first warp of each block that can go on goes alone until it waits: what needs a barrier and has none shows."""
+    """The first warp of each block that can go on goes alone until it waits, early blocks before late ones, and asynchronous copies
+    land at once: what needs a barrier and has none shows."""
     LAST_ALONE = "last_alone"
-    """The same with the last."""
+    """The same with the last warp, and late blocks before early ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ Rules (each closes a way in which a wrong kernel has passed somewhere)
   plain error; and each workload runs also as the first launch of a module just loaded.
 - Outputs hold one pattern, then another, then the kernel's own last answer, right for a half of the new data
   only: elements never written, and work skipped because "it is already there", show.
-- Kernels whose warps may wait for each other also run with the first, and with the last, warp of each block ahead of
-  the others: a missing barrier that goes unseen while warps keep in step shows (`race`).
+- Kernels also run with the first, and with the last, warp of each block and blocks of the grid ahead of the others: a
+  missing barrier that goes unseen while all keep in step shows (`race`).
 - Inputs must come back unchanged, byte for byte; the reference is computed from a pristine copy.
 - A read of memory that nothing wrote is followed up: the kernel runs on with different fillings in such
   places. When the answer depends on them it is wrong (`residue`), else it is a warning.
@@ -37,8 +37,6 @@ from sandbox.device import (
     Outcome,
     Program,
 )
-from sandbox.ptx.layout import declarations, instructions
-from sandbox.ptx.nodes import Module
 from sandbox.ptx.plan import PlanError
 from tasks.dtypes import DTYPES, from_bytes
 from tasks.errors import CannotJudge, LaunchRefused
@@ -60,12 +58,14 @@ RESIDUES = (0xFF, 0x45)
 """Bytes in memory that nothing wrote, when the kernel is let run on: NaN, or a large number."""
 HEAVY = 20_000_000
 """FLOPs and bytes of a workload above which it is run twice only: over a pattern, and over an earlier answer."""
+ZERO = 0x00
+"""The commonest residue of all: tried too once a kernel has read what nothing wrote."""
 AHEAD = {
-    Order.FIRST_ALONE: "when the first warp of each block runs ahead: ",
-    Order.LAST_ALONE: "when the last warp of each block runs ahead: ",
+    Order.FIRST_ALONE: "when the first warps and blocks run ahead: ",
+    Order.LAST_ALONE: "when the last warps and blocks run ahead: ",
 }
 """Orders in which a missing barrier shows, and what to say before a fault that comes in one."""
-STEPS = (20_000_000, 50)
+STEPS = (400_000_000, 1_000)
 """Thread-instructions a run may take: a base, and so many for each FLOP and byte of the task's own work."""
 SECONDS = 60.0
 """Wall time of one run."""
@@ -152,13 +152,14 @@ def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
             same = all(np.array_equal(left[key], again[key]) for key in left)
             bench.deterministic = same and bench.deterministic is not False
             left = bench.judged(Trial(second, second.filled(FILLS[1]), False, RESIDUES[1]))
-            if shares_memory(bench.program.module):
-                for order in AHEAD:
-                    bench.judged(Trial(second, second.filled(FILLS[0]), False, RESIDUES[0], order))
+            for order, made, fill in zip(AHEAD, (second, first), FILLS, strict=True):
+                bench.judged(Trial(made, made.filled(fill), False, RESIDUES[0], order))
             first, second = second, first
         for rows in (False, True) if _has_rows(first) and work_of(task, first.axes) <= HEAVY else (False,):
             first = mixed(first, second, derived(seed, name, "mixed", rows), rows=rows)
             left = bench.judged(Trial(first, left, True, RESIDUES[1]))
+        if bench.unwritten is not None:
+            bench.judged(Trial(first, first.filled(ZERO), False, ZERO))
     workload, name = workloads[0]
     for extra in range(LAUNCHES):
         if bench.launches >= LAUNCHES:
@@ -172,15 +173,6 @@ def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
     return CheckResult(
         Verdict.CORRECT, summary, numerics, warnings=bench.all_warnings(), stdout=bench.printed()
     )
-
-
-def shares_memory(module: Module) -> bool:
-    """Whether the warps of a block can work together: the module has shared memory or names a barrier."""
-    bodies = [function.body for function in module.functions if function.body is not None]
-    variables = [*module.variables, *(each for body in bodies for each in declarations(body))]
-    if any(variable.space.startswith("shared") for variable in variables):
-        return True
-    return any(each.opcode in ("bar", "barrier") for body in bodies for each in instructions(body))
 
 
 def _has_rows(made: Problem) -> bool:
@@ -231,16 +223,27 @@ class _Bench:
         fault = outcome.fault
         if fault and fault.kind is FaultKind.UNWRITTEN_READ and self.on_unwritten is OnUnwritten.FAULT:
             self.unwritten, self.on_unwritten = fault, OnUnwritten.POISON
-            self._warn("unwritten_read", fault.message, fault.line)
+            told = f"memory that nothing wrote is read on {made.name}" if made.secret else fault.message
+            self._warn("unwritten_read", told, fault.line)
             self.reload()
             return self.run(trial)
         return outcome
 
     def judged(self, trial: Trial) -> dict[str, Bytes]:
         """Run and judge; the outputs when right. Raises _Stop with the whole finding when not."""
-        outcome = self.run(trial)
-        self._notes(outcome)
+        try:
+            outcome = self.run(trial)
+        except (LaunchRefused, PlanError) as refusal:
+            if not trial.problem.secret:
+                raise
+            raise type(refusal)(
+                f"on {trial.problem.name}, a shape that is not named, it cannot be launched"
+            ) from None
+        if not trial.problem.secret:
+            self._notes(outcome)
         if outcome.fault is not None:
+            if trial.problem.secret:
+                self._hidden(trial, FAULT_VERDICT[outcome.fault.kind], "", outcome.fault)
             ahead = AHEAD.get(trial.order, "")
             text = f"on workload {trial.problem.label}, {ahead}{outcome.fault.message}"
             self._stop(FAULT_VERDICT[outcome.fault.kind], text, None, outcome.fault)
@@ -295,6 +298,8 @@ class _Bench:
     def _wrong(
         self, trial: Trial, mismatches: tuple[Mismatch, ...], reason: str, mutated: tuple[str, ...] = ()
     ) -> None:
+        if trial.problem.secret:
+            self._hidden(trial, Verdict.WRONG_OUTPUT, reason, None)
         text = explain(reason, mismatches, mutated, trial.problem.label, self.before, self.unwritten)
         numerics = Numerics.model_validate(
             {
@@ -313,6 +318,21 @@ class _Bench:
 
     before: int = 0
     """Runs in the loaded module before the one that failed."""
+
+    def _hidden(self, trial: Trial, verdict: Verdict, reason: str, fault: Fault | None) -> None:
+        """Stop on a hidden workload: what kind of failure and on which line, but no number that tells its shape or data."""
+        what = (
+            f"the output is wrong ({reason})" if fault is None else f"{fault.kind.value} at line {fault.line}"
+        )
+        text = f"on {trial.problem.name}, a shape that is not named, {what}; the shapes you know pass"
+        if fault is not None:
+            shown = {"kind": fault.kind, "line": fault.line, "source": fault.source, "entry": fault.entry}
+            fault = Fault.model_validate({**shown, "launch": fault.launch, "message": text})
+        numerics = None
+        if verdict is Verdict.WRONG_OUTPUT:
+            shown = {"workloads": self.names, "passed": False, "reason": reason, "explanation": text}
+            numerics = Numerics.model_validate(shown)
+        self._stop(verdict, text, numerics, fault)
 
     def _stop(self, verdict: Verdict, summary: str, numerics: Numerics | None, fault: Fault | None) -> None:
         raise _Stop(CheckResult(verdict, summary, numerics, fault, self.all_warnings(), self.printed()))

@@ -77,8 +77,8 @@ def _nonfinite(case: _Case) -> str:
 def _race(case: _Case) -> str:
     seen = f" {_place(case.fault)};" if case.fault is not None else ""
     return (
-        "right when the warps of a block keep in step, wrong when one of them runs ahead, as it may: a barrier is "
-        f"missing between what one warp writes and another reads;{seen} {_values(case)}"
+        "right when warps and blocks keep in step, wrong when one runs ahead, as it may: a barrier is missing "
+        f"between what one warp, or block, writes and another reads or writes;{seen} {_values(case)}"
     )
 
 

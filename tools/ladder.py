@@ -223,7 +223,9 @@ def _misfit(read: _Read, task: LoadedTask) -> PlanError | None:
     if read.candidate is None or read.module is None:
         return None
     tensors = {**task.task.inputs, **task.task.outputs}
-    for workload, _ in named_workloads(task, checking.ROLES):
+    for workload, name in named_workloads(task, checking.ROLES):
+        if name != workload.name:
+            continue  # a hidden shape: check tells of it, without its numbers
         axes = task.bind(workload)
         shapes = task.shapes(axes)
         infos = {name: TensorInfo(str(each.dtype), shapes[name]) for name, each in tensors.items()}

@@ -25,6 +25,9 @@ ARRAY_BYTES = 256 << 20
 
 _RANGE = re.compile(r"<\s*(0[xX][0-9a-fA-F]+|\d+)\s*[uU]?\s*>")
 _EXTENTS = re.compile(r"(?:\[\s*(?:0[xX][0-9a-fA-F]+|\d+)\s*[uU]?\s*\]\s*)+")
+ALIGNMENT = 1 << 16
+"""Bytes; ptxas takes memory for larger ones."""
+_ALIGN = re.compile(r"\.align\s+(?:0[xX][0-9a-fA-F]+|\d+)")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|\d+")
 
 
@@ -56,6 +59,16 @@ def refuse_oversize(source: Source) -> Diagnostic | None:
             line,
             source,
         )
+    for match in _ALIGN.finditer(source.text):
+        if _value(_NUMBER.findall(match[0])[-1]) > ALIGNMENT:
+            line = source.text.count("\n", 0, match.start()) + 1
+            return _refusal(
+                "too_large",
+                f"{' '.join(match[0].split())} is more than {ALIGNMENT} bytes",
+                "Alignments of 1,024 bytes serve every instruction.",
+                line,
+                source,
+            )
     elements = _largest(source, _EXTENTS, ARRAY_BYTES)
     if elements is not None and _confirmed(source, registers=False):
         total, line = elements

@@ -46,9 +46,14 @@ class Problem:
     expected: Mapping[str, Expectation]
 
     @property
+    def secret(self) -> bool:
+        """Whether the workload is hidden: nothing that tells its shape or data may leave the judge."""
+        return self.name != self.workload.name
+
+    @property
     def label(self) -> str:
         """The name with the axes it binds, for a sentence; of a hidden workload the name alone."""
-        if self.name != self.workload.name or not self.workload.axes:
+        if self.secret or not self.workload.axes:
             return self.name
         return f"{self.name} ({', '.join(f'{axis} = {value}' for axis, value in self.workload.axes.items())})"
 

@@ -124,6 +124,11 @@ class Model(Protocol):
         """As given on the command line, such as `openai:gpt-5` or `recorded:demo`."""
         ...
 
+    @property
+    def waits_free(self) -> bool:
+        """Whether giving up on an answer loses nothing: it costs no money and can be asked for again."""
+        ...
+
     async def respond(self, request: Request) -> Response:
         """Answer one request. Raises a ModelError; never retries."""
         ...

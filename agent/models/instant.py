@@ -32,6 +32,8 @@ class InstantModel:
         """Every request in order; stays empty with `keep=False`, for benchmarks that ask a million times."""
         self.closed = False
 
+    waits_free = False
+
     @property
     def name(self) -> str:
         return self._name

@@ -69,6 +69,8 @@ class MailboxModel:
         except (OSError, ValueError) as error:
             raise InputError(f"cannot use {folder} as a mailbox: {error}") from None
 
+    waits_free = True
+
     @property
     def name(self) -> str:
         return f"mailbox:{self._folder}"

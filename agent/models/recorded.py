@@ -21,6 +21,8 @@ class RecordedModel:
         self.cassette: Cassette = read_cassette(find_cassette(name))
         self._entries = {entry.key: entry for entry in self.cassette.entries}
 
+    waits_free = False
+
     @property
     def name(self) -> str:
         return f"recorded:{self._name}"

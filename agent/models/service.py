@@ -60,6 +60,8 @@ class Service(ABC):
         self._scrub = Scrubber(key, base_url)
         self._connect(key, timeout)
 
+    waits_free = False
+
     @property
     def name(self) -> str:
         return f"{self.provider}:{self._model}"

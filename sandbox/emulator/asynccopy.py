@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sandbox.device import FaultKind
+from sandbox.device import FaultKind, Order
 from sandbox.emulator.access import load, resolve
 from sandbox.emulator.decode import Decoder, Op, builds
 from sandbox.emulator.faults import Stopped
@@ -192,6 +192,8 @@ def _copy(decoder: Decoder, instruction: Instruction, op: Op) -> None:
             words = _partial(lanes, start, amounts, source_space, op, size)
         waiting = Batch(lanes.threads(), np.full(lanes.n, OPEN, np.int64), piece.index, words)
         queue(lanes).batches.append(waiting)
+        if lanes.wave.machine.limits.order is not Order.TOGETHER:
+            complete(lanes, None)  # as early as hardware may: what must not be overwritten yet shows
         lanes.wave.machine.changed()
 
     op.run = run

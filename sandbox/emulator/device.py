@@ -25,6 +25,8 @@ from sandbox.ptx.layout import base_space
 from sandbox.ptx.symbols import resolve
 from tasks.errors import CannotJudge, PtxmendError
 
+SCRATCH_BYTES = 256 << 20
+"""Scratch memory of one run; a plan that needs more cannot be judged here."""
 FLAGS = {
     "timer": "{} reads a clock; what a kernel computes must not depend on time",
     "l2": "{} steers the L2 cache beyond the access itself, which may colour the timing of later runs",
@@ -150,7 +152,13 @@ class EmulatorSession:
 
     def _reserve_scratch(self, axes: Mapping[str, int], arena: Arena) -> dict[str, Region]:
         out: dict[str, Region] = {}
-        for name, size in scratch_bytes(self.program.plan, axes).items():
+        sizes = scratch_bytes(self.program.plan, axes)
+        if sum(sizes.values()) > SCRATCH_BYTES:
+            raise CannotJudge(
+                f"the plan asks for {sum(sizes.values())} bytes of scratch; the emulator gives {SCRATCH_BYTES}: "
+                "judge it on a GPU, or ask for less"
+            )
+        for name, size in sizes.items():
             zero = self.program.plan.scratch[name].init == "zero"
             out[name] = arena.reserve(name, size, defined=zero, role="scratch")
         return out

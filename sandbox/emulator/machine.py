@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from sandbox.device import FaultKind, Limits
+from sandbox.device import FaultKind, Limits, Order
 from sandbox.emulator.chip import Chip, resident_blocks
 from sandbox.emulator.decode import Code
 from sandbox.emulator.faults import Stopped, several
@@ -26,6 +26,8 @@ WAVE_WARPS = 2048
 """Warps of a wave when there is a choice: wide enough to drown Python's share, small enough for the
 caches.
 """
+ORDERED_WAVES = 16
+"""Waves into which a launch is cut, at least, when one block or warp is to run ahead of others."""
 WAVE_BYTES = 256 << 20
 """Bytes of shared and local memory and registers of a wave, at most, when there is a choice."""
 RESIDENT_BYTES = 4 << 30
@@ -91,6 +93,8 @@ class Machine:
         self.block_bytes = 2 * self.shared_bytes + warps * 32 * code.thread_bytes
         """Memory of this machine for one block."""
         self.chunk = max(1, min(WAVE_WARPS // warps, WAVE_BYTES // self.block_bytes, self.resident))
+        if self.limits.order is not Order.TOGETHER:
+            self.chunk = min(self.chunk, -(-self.total // ORDERED_WAVES))
         self.current: Scheduler | None = None
 
     # Running
@@ -120,7 +124,10 @@ class Machine:
                 "emulator; "
                 f"at most {RESIDENT_BYTES} are given"
             )
-        self.waves.append(Scheduler(Wave(self, self.next_block, count)))
+        first = self.next_block
+        if self.limits.order is Order.LAST_ALONE:
+            first = self.total - self.next_block - count
+        self.waves.append(Scheduler(Wave(self, first, count)))
         self.next_block += count
         return True
 

@@ -152,7 +152,10 @@ def test_a_missing_target_is_shown(ptxmend: Command) -> None:
         (["show", "no/run"], "no/run is not a run"),
         (["verify", "no/run"], "no/run is not a run"),
         (["resume", "no/run"], "no/run is not a run"),
-        (["record", "no/run", "-o", "x.jsonl", "--who", "a", "--model", "b", "--how", "c"], "no/run is not a run"),
+        (
+            ["record", "no/run", "-o", "x.jsonl", "--who", "a", "--model", "b", "--how", "c"],
+            "no/run is not a run",
+        ),
     ],
     ids=lambda value: "-".join(value[:3]) if isinstance(value, list) else "",
 )

@@ -135,7 +135,8 @@ def test_a_cache_of_the_last_input_is_state() -> None:
     body = f"""
   ld.volatile.global.u32 %r6, [calls]; bar.warp.sync -1;
   setp.ge.u32 %p2, %r6, 1000; @%p2 bra DONE;
-  add.u32 %r7, %r6, 300; st.volatile.global.u32 [calls], %r7;
+  setp.ne.u32 %p3, %r5, 0; @%p3 bra COUNTED; add.u32 %r7, %r6, 300; st.volatile.global.u32 [calls], %r7;
+COUNTED:
   {RIGHT}"""
     result = run(body.replace("bar.warp.sync -1;", ""), ".global .align 4 .u32 calls = 0;")
     assert result.verdict is Verdict.WRONG_OUTPUT
