@@ -6,7 +6,10 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test lint format setup clean
 
-demo: setup  ## the repair loop over the starter suite, with recorded answers, on the emulator
+demo: setup  ## the loop over the starter suite on the emulator: planted bugs with their repairs, then a model's real answers
+	@echo "--- bugs planted in our own solutions, found and repaired turn by turn"
+	$(BIN)/ptxmend run --model recorded:planted --suite starter --turns 8
+	@echo "--- answers that a model really gave"
 	$(BIN)/ptxmend run --model recorded:demo --suite starter --turns 8
 
 test: setup  ## the tests that need no GPU and no key

@@ -40,7 +40,7 @@ VERDICTS: Mapping[Verdict, str] = {
     Verdict.LOAD_ERROR: "it assembles but cannot be loaded",
     Verdict.LAUNCH_ERROR: "the launch is refused",
     Verdict.FAULT: "it crashes",
-    Verdict.HANG: "it never ends",
+    Verdict.HANG: "it does not end, or not within its budget",
     Verdict.WRONG_OUTPUT: "it runs, but the output is wrong",
     Verdict.CORRECT: "correct",
 }
