@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -185,3 +186,32 @@ def test_mixed_inputs_are_half_new_and_still_what_the_task_draws() -> None:
     kept = both.inputs["x"] == one.inputs["x"]
     assert 0.4 < kept.double().mean() < 0.6 or kept.numel() < 100
     assert bool((kept | (both.inputs["x"] == two.inputs["x"]) | both.inputs["x"].isnan()).all())
+
+
+def _on_the_hidden_shape(statement: str) -> CheckResult:
+    """A right kernel that also does this where n is the hidden workload's."""
+    (secret,) = AFFINE.workloads(Role.HIDDEN)
+    disguised = secret.axes["n"] ^ 0x5555  # the source line is told, and must not tell the number itself
+    return run(f"{RIGHT} xor.b32 %r9, %r1, 0x5555; setp.eq.u32 %p2, %r9, {disguised}; @%p2 {statement}")
+
+
+def test_a_failure_on_a_hidden_shape_tells_nothing_of_it() -> None:
+    (secret,) = AFFINE.workloads(Role.HIDDEN)
+    for statement in ("st.global.f32 [%rd7+1073741824], %f2;", "st.global.f32 [%rd7], %f1;", "trap;"):
+        result = _on_the_hidden_shape(statement)
+        assert result.verdict in (Verdict.FAULT, Verdict.WRONG_OUTPUT), statement
+        told = f"{result.summary} {result.numerics} {result.fault} {result.warnings} {result.stdout}"
+        assert "hidden-1" in told
+        n = secret.axes["n"]
+        assert not {str(n), str(n - 1), str(4 * n), str(n // 256)} & set(re.findall(r"\d+", told))
+
+
+def test_blocks_that_overwrite_each_other_are_a_race() -> None:
+    """Every block also writes into the next block's elements: right while all blocks keep in step."""
+    result = run(
+        "add.u32 %r6, %r5, 256; setp.ge.u32 %p2, %r6, %r1; mov.f32 %f3, 0f00000000;"
+        f" @!%p2 st.global.f32 [%rd7+1024], %f3; {RIGHT}"
+    )
+    assert result.verdict is Verdict.WRONG_OUTPUT
+    assert result.numerics is not None
+    assert result.numerics.reason == "race"
