@@ -119,12 +119,13 @@ class Journaled:
         self._model = model
         self._journal = journal
 
-    waits_free = False
-    """Not to be asked here: who waits looks at the model itself."""
-
     @property
     def name(self) -> str:
         return self._model.name
+
+    @property
+    def waits_free(self) -> bool:
+        return self._model.waits_free
 
     async def respond(self, request: Request) -> Response:
         await on_disk(self._journal.asking, request.turn, request.attempt)

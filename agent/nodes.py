@@ -116,7 +116,7 @@ async def _ask(context: EpisodeContext, request: Request) -> events.Responded:
     model = Journaled(shared.model, context.journal)
     try:
         answering = retry.respond(model, request, policy=shared.policy, on_attempt=note, stop=shared.stopping)
-        response = await (_unless_stopping(context, answering) if shared.model.waits_free else answering)
+        response = await (_unless_stopping(context, answering) if model.waits_free else answering)
     except retry.RETRIED as error:
         if shared.stopping.is_set():
             raise Halted(shared.why) from None

@@ -48,7 +48,7 @@ class Depth(StrEnum):
 
     ABSENT = "absent"
     IN_PTX = "in_ptx"
-    """In an entry that is launched, but not in its machine code: removed or dropped by ptxas."""
+    """In an entry that is launched, but not in its machine code: removed or dropped by ptxas; or that was not looked at (`in_sass` None)."""
     IN_SASS = "in_sass"
     """In the machine code, but it never ran."""
     EXECUTED = "executed"
