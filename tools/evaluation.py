@@ -48,7 +48,8 @@ class Depth(StrEnum):
 
     ABSENT = "absent"
     IN_PTX = "in_ptx"
-    """In an entry that is launched, but not in its machine code: removed or dropped by ptxas; or that was not looked at (`in_sass` None)."""
+    """In an entry that is launched, but not in its machine code: removed or dropped by ptxas; or, where `in_sass` is None, the machine
+    code was not looked at."""
     IN_SASS = "in_sass"
     """In the machine code, but it never ran."""
     EXECUTED = "executed"
