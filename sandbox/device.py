@@ -48,9 +48,15 @@ class FaultKind(StrEnum):
     """Indirect call or branch to something that is not a target; call depth exceeded."""
     ILLEGAL_OPERAND = "illegal_operand"
     """An operand value for which the instruction is undefined, such as a barrier id above 15."""
+    TIMEOUT = "timeout"
+    """On a real device: a launch did not end within its time."""
+    ILLEGAL_INSTRUCTION = "illegal_instruction"
+    """On a real device: the chip refused an instruction, such as a tensor copy with a bad coordinate."""
+    LAUNCH_FAILURE = "launch_failure"
+    """On a real device: a kernel ended abnormally and the driver does not say why."""
 
 
-HANGS = frozenset({FaultKind.DEADLOCK, FaultKind.LIVELOCK, FaultKind.STEP_LIMIT})
+HANGS = frozenset({FaultKind.DEADLOCK, FaultKind.LIVELOCK, FaultKind.STEP_LIMIT, FaultKind.TIMEOUT})
 
 
 class Fault(Record):
@@ -131,6 +137,30 @@ class Order(StrEnum):
     """The same with the last warp, and late blocks before early ones."""
 
 
+class Placement(StrEnum):
+    """Where a device with real addresses puts buffers."""
+
+    ANY = "any"
+    KEEP = "keep"
+    """Where the last run had them: other data at the same addresses shows what is cached by address."""
+    MOVE = "move"
+    """Elsewhere: the same data at other addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a device can see and choose; check, prove and measure ask no more of it."""
+
+    masks: bool
+    """Outcomes tell which bytes were written."""
+    orders: bool
+    """Runs follow `Limits.order`, and reads of memory nothing wrote end as faults (`Limits.on_unwritten`)."""
+    counts: bool
+    """Outcomes count executed instructions."""
+    timed: bool
+    """Its seconds mean something."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Budgets and modes of one run."""
@@ -145,6 +175,13 @@ class Limits:
     poison: int = 0xA5
     """Byte that fills registers, shared and local memory that nothing wrote."""
     order: Order = Order.TOGETHER
+    launch_seconds: float = 10.0
+    """Wall time of one launch on a real device, after which it counts as hung."""
+    placement: Placement = Placement.ANY
+    dummies: int = 0
+    """Harmless launches of the harness before the first, on a real device: they shift whatever counts launches."""
+    variables: tuple[str, ...] = ()
+    """Module-scope .global variables whose contents to bring back in `Outcome.variables`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +209,8 @@ class Outcome:
     stdout: bytes = b""
     """What vprintf printed, capped; never read as a result."""
     stdout_dropped: int = 0
+    variables: Mapping[str, Bytes] = field(default_factory=dict[str, Bytes])
+    """Contents of the module variables that `Limits.variables` names."""
     written: Mapping[str, npt.NDArray[np.bool_]] | None = None
     """Per buffer, per byte: stored to by the kernel; None on a device that cannot see it."""
     seconds: float = 0.0
@@ -215,6 +254,11 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """`emulator`, or `cuda:0`."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """What it can see and choose."""
         ...
 
     def load(self, program: Program) -> Session:

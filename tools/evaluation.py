@@ -125,7 +125,9 @@ class Target(Record):
     in_sass: int | None = None
     """Occurrences in their machine code; None when not disassembled."""
     met: bool = False
-    """True when a required family reached the depth that this machine can prove."""
+    """True when a required family reached `load_bearing`, or `executed` where nothing can be knocked out (barriers, fences)."""
+    knocked_out: str = ""
+    """What became of the answer without the instruction: changed, unchanged, fault, hang, or '' when not tried."""
     note: str = ""
     """What is missing, exactly."""
 
@@ -185,17 +187,85 @@ class Numerics(Record):
     deterministic: bool | None = None
 
 
+class Spread(Record):
+    """Times of one side of a comparison, in milliseconds of one run of the whole plan."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+class Reading(Record):
+    """A candidate against one baseline on one workload: paired, interleaved, with its own noise floor."""
+
+    workload: str
+    baseline: str
+    verdict: Literal["faster", "slower", "same", "unstable", "suspect"]
+    """faster, slower: the interval lies beyond 1 by more than the noise allows; same: it does not; unstable: too many blocks were lost
+    to throttling or clock changes; suspect: faster than the hardware can be."""
+    speedup: float
+    """baseline time / candidate time: exp of the median paired log ratio."""
+    low: float
+    high: float
+    """95 % interval, moving-block bootstrap."""
+    floor: float
+    """|log ratio| of the candidate paired against itself within the same schedule."""
+    candidate_ms: Spread
+    baseline_ms: Spread
+    pairs: int
+    dropped: int = 0
+    """Blocks left out for throttling or a clock that moved."""
+    window: int = 1
+    """Runs of the plan in one timed window."""
+    roof_ms: float | None = None
+    """No honest run is shorter: the task's FLOPs and bytes at the chip's peaks; None when those are not known."""
+    checked: bool = True
+    """The output of a randomly chosen timed run was compared with the reference."""
+
+
+class Clocks(Record):
+    """The state of the GPU over a measurement, from NVML; None where it does not tell."""
+
+    sm_mhz: tuple[int, int] | None = None
+    """Lowest and highest clock seen."""
+    memory_mhz: tuple[int, int] | None = None
+    temperature_c: tuple[int, int] | None = None
+    power_w: tuple[float, float] | None = None
+    throttle: tuple[str, ...] = ()
+    """Reasons seen, by NVML's names."""
+    locked: bool = False
+    """Always False: ptxmend leaves the clocks as they are."""
+    others: int | None = None
+    """Processes of others that had the GPU open meanwhile."""
+
+
 class Timing(Record):
-    """A speedup with its provenance; absent (None in the evaluation) where there is no GPU."""
+    """Speedups with their provenance; absent (None in the evaluation) where there is no GPU.
+
+    speedup, low, high: geometric mean over the workloads against `baseline`, the task's first; lower bounds combine to `low`.
+    """
 
     baseline: str
     speedup: float
     low: float
     high: float
     candidate_ms: float
+    """Median, on the last workload."""
     baseline_ms: float
+    verdict: Literal["faster", "slower", "same", "unstable", "suspect"] = "same"
     device: str
+    """Name of the GPU."""
+    uuid: str = ""
+    driver: str = ""
+    mode: Literal["quick", "full"] = "quick"
+    """quick steers a loop; only full readings are published."""
     confirmed: bool = False
+    """Measured again in a fresh process, with new seeds and addresses."""
+    readings: tuple[Reading, ...] = ()
+    clocks: Clocks = Clocks()
+    samples_sha256: str | None = None
+    """Of the file of all raw samples (`samples.json` among the evaluation's blobs)."""
+    seconds: float = 0.0
 
 
 class StageSeconds(Record):

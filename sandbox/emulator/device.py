@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sandbox.device import Buffer, Counts, Fault, Limits, Notice, Outcome, Program
+from sandbox.device import Buffer, Counts, Fault, Limits, Notice, Outcome, Program, Traits
 from sandbox.emulator import builders as builders
 from sandbox.emulator import image as images
 from sandbox.emulator.chip import Chip, check_launch, chip_of
@@ -44,6 +44,10 @@ class EmulatorDevice:
     @property
     def name(self) -> str:
         return "emulator"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(masks=True, orders=True, counts=True, timed=False)
 
     def load(self, program: Program) -> EmulatorSession:
         """Lay out the module's variables. Raises PtxSyntaxError (a name declared twice), LaunchRefused,
@@ -146,6 +150,7 @@ class EmulatorSession:
             ),
             stdout=bytes(tally.stdout),
             stdout_dropped=tally.stdout_dropped,
+            variables=self._variables(limits.variables),
             written={name: arena.written_of(regions[name]).astype(np.bool_) for name in buffers},
             seconds=time.monotonic() - started,
         )
@@ -162,6 +167,10 @@ class EmulatorSession:
             zero = self.program.plan.scratch[name].init == "zero"
             out[name] = arena.reserve(name, size, defined=zero, role="scratch")
         return out
+
+    def _variables(self, names: tuple[str, ...]) -> dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+        held = {each.name: self.kept[id(each)] for each in self.image.variables if id(each) in self.kept}
+        return {name: held[name].copy() for name in names}
 
     def _code(self, entry: str) -> Code:
         found = self.codes.get(entry)
