@@ -74,6 +74,11 @@ class Worker:
         return self
 
     @property
+    def pid(self) -> int:
+        """Of the process, which leads its own group."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """False once the process has ended."""
         return self._process.poll() is None
