@@ -209,7 +209,9 @@ class Reading(Record):
     high: float
     """95 % interval, moving-block bootstrap."""
     floor: float
-    """|log ratio| of the candidate paired against itself within the same schedule."""
+    """|log ratio| of both sides paired against themselves within the same schedule."""
+    margin: float = 0.0
+    """|log ratio| that the interval had to clear for faster or slower: a fixed least, or twice the floor."""
     candidate_ms: Spread
     baseline_ms: Spread
     pairs: int
@@ -237,6 +239,12 @@ class Clocks(Record):
     """Always False: ptxmend leaves the clocks as they are."""
     others: int | None = None
     """Processes of others that had the GPU open meanwhile."""
+    persistence: bool | None = None
+    """Persistence mode was on."""
+    ecc: bool | None = None
+    """Memory errors were being corrected, which costs bandwidth on some cards."""
+    mig: bool | None = None
+    """The GPU was partitioned."""
 
 
 class Timing(Record):
