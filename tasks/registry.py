@@ -140,6 +140,10 @@ class LoadedTask:
             return None
         return self._call("magnitude", dict(inputs), dict(axes))
 
+    def baseline(self, name: str, inputs: Tensors, axes: Mapping[str, int]) -> dict[str, torch.Tensor]:
+        """Outputs as the baseline of this name computes them, on the device of `inputs`: what candidates are timed against."""
+        return self._call(self.task.baselines[name], dict(inputs), dict(axes))
+
     def solution(self, arch: str) -> Path | None:
         """Our own passing candidate for `arch`: its own file, else the one for the highest older portable architecture."""
         folder = self.folder / "solutions"

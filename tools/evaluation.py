@@ -179,8 +179,9 @@ class Numerics(Record):
         "residue",
         "race",
         "input_mutated",
+        "timed",
     ] = ""
-    """Why it failed, in one word."""
+    """Why it failed, in one word; timed: right in check, wrong in a timed run."""
     explanation: str = ""
     max_error: float | None = None
     """Largest error over tolerance of all elements, ≤ 1 when passed."""

@@ -34,8 +34,9 @@ from tools import measure as measuring
 from tools import prove as proving
 from tools.assemble import AssembleResult
 from tools.assemble import assemble as assemble_text
-from tools.evaluation import Diagnostic, Evaluation, Stage, Verdict, Warning_
+from tools.evaluation import Diagnostic, Evaluation, Numerics, Stage, Verdict, Warning_
 from tools.problem import named_workloads
+from tools.timing.schedule import Mode
 
 PLAN_HINT = "Put the launch plan in leading `//!` lines; entry names and `args` must be those of the PTX."
 
@@ -55,6 +56,10 @@ class Job:
     require: tuple[str, ...] = ()
     seed: int = 0
     device: str = "emulator"
+    mode: Mode = "quick"
+    """How much a timing may cost: quick steers a loop, full is published."""
+    against: str | None = None
+    """Text of another candidate to time against in the place of the task's baselines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +169,29 @@ def prove(job: Job, evaluation: Evaluation | None) -> StageResult:
 
 
 def measure(job: Job, evaluation: Evaluation | None) -> StageResult:
-    """Time it, where the device can."""
+    """Time it, where the device can; a candidate that fails while it is timed stops here."""
     started = time.monotonic()
-    sofar, _, _ = _climbing(job, evaluation)
-    return StageResult(_clocked(measuring.measure(sofar), Stage.MEASURE, started))
+    sofar, candidate, module = _climbing(job, evaluation)
+    found = measuring.measure(
+        _program(job, candidate, module),
+        load_task(job.task),
+        _device(job),
+        job.seed,
+        mode=job.mode,
+        against=None if job.against is None else _rival(job, job.against),
+    )
+    made = sofar.model_copy(update={"timing": found.timing, "summary": f"{sofar.summary}; {found.note}"})
+    if found.verdict is not None:
+        failed = {
+            "verdict": found.verdict,
+            "stopped_at": Stage.MEASURE,
+            "summary": found.note,
+            "fault": found.fault,
+            "targets_met": False,
+            "numerics": _spoilt(sofar, found) if found.verdict is Verdict.WRONG_OUTPUT else sofar.numerics,
+        }
+        made = made.model_copy(update=failed)
+    return StageResult(_clocked(made, Stage.MEASURE, started), found.blobs)
 
 
 STAGES: tuple[tuple[Stage, StageFunction], ...] = (
@@ -265,6 +289,25 @@ def _program(job: Job, candidate: Candidate, module: Module) -> Program:
         each.entry: each.registers for each in result.assembly.resources if each.registers is not None
     }
     return Program(module, candidate.plan, candidate.text, job.arch, result.cubin, registers)
+
+
+def _spoilt(sofar: Evaluation, found: measuring.Measured) -> Numerics | None:
+    """What check found, with what a timed run then showed."""
+    if sofar.numerics is None:
+        return None
+    return sofar.numerics.model_copy(update={"passed": False, "reason": "timed", "explanation": found.note})
+
+
+def _rival(job: Job, text: str) -> Program:
+    """Another candidate, to be timed against. Raises InputError when it cannot be used."""
+    read = _read(text)
+    if read.candidate is None or read.module is None:
+        raise InputError(
+            f"the candidate to time against cannot be read: {read.plan_error or read.syntax_error}"
+        )
+    if _assembled(text, job.arch).cubin is None:
+        raise InputError(f"the candidate to time against does not assemble for {job.arch}")
+    return _program(job, read.candidate, read.module)
 
 
 def _rule(task: LoadedTask, arch: str) -> TargetRule:

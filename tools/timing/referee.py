@@ -1,0 +1,328 @@
+"""The referee: a process with torch that makes a workload's inputs, times its baselines, and judges what timed runs gave.
+
+These functions run in a child (`sandbox.keeper.Keeper`) whose state lives in this module from call to call. It shares the GPU with the
+candidate's worker, never its process or its context: neither pristine inputs nor the reference are ever mapped where a candidate runs.
+
+Invariants
+- A call names its `Subject`; what the child does not have yet it makes, so a restarted child needs no history.
+- The inputs of a workload are made once in a process: later seeds get the same, because making them can take seconds and no candidate
+  carries anything from one judgement to the next. A fresh process has fresh ones (that is what a confirmation is).
+- Everything kept is counted in bytes; the least recently used workload goes first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tasks.dtypes import torch_dtype
+from tasks.errors import InfraError, InputError
+from tasks.expressions import evaluate
+from tasks.registry import LoadedTask, load_task
+from tasks.schema import Workload
+from tools.numerics import Expectation
+from tools.timing.machine import Captured, Export, Machine, machine
+
+if TYPE_CHECKING:
+    import torch
+
+KEPT_SHARE = 0.25
+"""Share of the memory that was free at the start which prepared workloads may keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A workload to time. task: its folder. seed: of its inputs, when they are first made in a process."""
+
+    task: str
+    digest: str
+    workload: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """The referee's machine."""
+
+    uuid: str
+    torch: str
+    cuda: str
+    """Version that torch was built for; '' for none."""
+    room: int
+    """Free bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Inputs that the candidate's worker may copy: handle and bytes of each."""
+
+    handles: Mapping[str, bytes]
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of one timed run. error: largest error over tolerance (≤ 1 when right); text: what is wrong, or ''."""
+
+    passed: bool
+    error: float
+    text: str = ""
+
+
+@dataclass(eq=False)
+class _Kept:
+    """One workload on the machine."""
+
+    task: LoadedTask
+    axes: Mapping[str, int]
+    inputs: dict[str, torch.Tensor]
+    expected: dict[str, Expectation]
+    exports: dict[str, Export] = field(default_factory=dict[str, Export])
+    ring: list[dict[str, torch.Tensor]] = field(default_factory=list["dict[str, torch.Tensor]"])
+    windows: dict[tuple[str, int, int], Captured] = field(
+        default_factory=dict[tuple[str, int, int], Captured]
+    )
+    """(baseline, first set, runs) → what replays them."""
+    snapshots: list[dict[str, torch.Tensor]] = field(default_factory=list["dict[str, torch.Tensor]"])
+
+    def bytes(self) -> int:
+        """Held on the machine, about."""
+        expected = [
+            tensor
+            for want in self.expected.values()
+            for tensor in (want.reference, want.honest, want.magnitude)
+            if tensor is not None
+        ]
+        outputs = sum(want.honest.nbytes for want in self.expected.values())
+        inputs = sum(each.nbytes for each in self.inputs.values())
+        captured = {(name, first + k) for name, first, count in self.windows for k in range(count)}
+        return sum(each.nbytes for each in expected) + inputs * (2 + len(self.ring)) + outputs * len(captured)
+
+
+@dataclass
+class _State:
+    machine: Machine
+    keep: int
+    workloads: OrderedDict[tuple[str, str], _Kept] = field(
+        default_factory=OrderedDict["tuple[str, str]", _Kept]
+    )
+
+
+_STATES: dict[str, _State] = {}
+"""Device → what this process holds on it."""
+
+
+def subject_of(task: LoadedTask, workload: Workload, seed: int) -> Subject:
+    """What to call a workload by."""
+    return Subject(str(task.folder), task.digest, workload.name, seed)
+
+
+def start(device: str) -> Info:
+    """Make the machine ready: `cuda:0`, or `cpu` for a try without a GPU. Raises InfraError."""
+    import torch
+
+    if device not in _STATES:
+        made = machine(device)
+        _STATES[device] = _State(made, int(made.room() * KEPT_SHARE))
+    here = _STATES[device].machine
+    return Info(here.uuid, str(torch.__version__), str(torch.version.cuda or ""), here.room())
+
+
+def prepare(device: str, subject: Subject) -> Prepared:
+    """Make the inputs and the reference, and give out the inputs."""
+    kept = _kept(device, subject)
+    state = _STATES[device]
+    if not kept.exports:
+        kept.exports = {name: state.machine.export(tensor) for name, tensor in kept.inputs.items()}
+    handles = {name: export.handle for name, export in kept.exports.items()}
+    return Prepared(handles, {name: tensor.nbytes for name, tensor in kept.inputs.items()})
+
+
+def ring(device: str, subject: Subject, sets: int) -> None:
+    """Have `sets` copies of the inputs for the baselines, each at its own addresses."""
+    kept = _kept(device, subject)
+    if len(kept.ring) != sets:
+        kept.windows.clear()
+        kept.ring = [{name: tensor.clone() for name, tensor in kept.inputs.items()} for _ in range(sets)]
+        _bounded(_STATES[device])
+
+
+def capture(device: str, subject: Subject, baseline: str, window: int) -> str:
+    """Capture every window of so many runs of a baseline; why they are called one by one instead, or ''."""
+    kept = _kept(device, subject)
+    for name, first, count in list(kept.windows):
+        if name == baseline and count not in (window, 1):
+            del kept.windows[name, first, count]  # its outputs would only take room
+    _STATES[device].machine.settle()
+    for first in range(0, len(kept.ring), window):
+        made = _window(device, kept, baseline, first, window)
+        if made.reason:
+            return made.reason
+    return ""
+
+
+def lap(device: str, subject: Subject, baseline: str, first: int, count: int) -> float:
+    """Milliseconds of `count` runs of a baseline on the sets first, first + 1, … of the ring."""
+    kept = _kept(device, subject)
+    return _STATES[device].machine.time(_window(device, kept, baseline, first, count))
+
+
+def snapshot(
+    device: str, subject: Subject, inputs: Mapping[str, bytes], outputs: Mapping[str, bytes]
+) -> tuple[str, ...]:
+    """Take over a timed run's outputs, to be judged later; the names of inputs that are not as they were."""
+    import torch
+
+    kept, here = _kept(device, subject), _STATES[device].machine
+    changed: list[str] = []
+    for name, handle in inputs.items():
+        pristine = _raw(kept.inputs[name])
+        copy = torch.empty_like(pristine)
+        here.fetch(handle, copy)
+        if not torch.equal(copy, pristine):
+            changed.append(name)
+    taken: dict[str, torch.Tensor] = {}
+    for name, handle in outputs.items():
+        want = kept.expected[name]
+        taken[name] = torch.empty(want.reference.shape, dtype=torch_dtype(want.dtype), device=here.device)
+        here.fetch(handle, _raw(taken[name]))
+    kept.snapshots.append(taken)
+    return tuple(changed)
+
+
+def judge(device: str, subject: Subject) -> tuple[Judged, ...]:
+    """Judge the snapshots, by the rule of `tools.numerics`, and forget them."""
+    from tools.numerics import acceptable
+
+    kept = _kept(device, subject)
+    taken, kept.snapshots = kept.snapshots, []
+    found: list[Judged] = []
+    for outputs in taken:
+        wrong, worst = "", 0.0
+        for name, got in outputs.items():
+            passed, error = acceptable(got, kept.expected[name])
+            worst = max(worst, error)
+            if not passed:
+                wrong = (
+                    wrong or f"output {name} is wrong: its largest error is {error:.3g} times what is allowed"
+                )
+        found.append(Judged(not wrong, worst, wrong))
+    return tuple(found)
+
+
+def forget(device: str, subject: Subject) -> None:
+    """Drop snapshots that nobody will ask to judge."""
+    _kept(device, subject).snapshots.clear()
+
+
+def release(device: str) -> None:
+    """Drop every workload."""
+    state = _STATES[device]
+    while state.workloads:
+        _drop(state, next(iter(state.workloads)))
+    state.machine.settle()
+
+
+def _kept(device: str, subject: Subject) -> _Kept:
+    state = _STATES.get(device)
+    if state is None:
+        start(device)
+        state = _STATES[device]
+    key = (subject.digest, subject.workload)
+    if key in state.workloads:
+        state.workloads.move_to_end(key)
+        return state.workloads[key]
+    task = load_task(subject.task)
+    if task.digest != subject.digest:
+        raise InfraError(
+            f"task {task.task.name} in {subject.task} was changed while a candidate was judged on it: judge again"
+        )
+    made = _made(state.machine, task, subject)
+    state.workloads[key] = made
+    _bounded(state)
+    return made
+
+
+def _made(here: Machine, task: LoadedTask, subject: Subject) -> _Kept:
+    """Inputs on the machine, and what the outputs must be."""
+    workload = next((each for each in task.workloads() if each.name == subject.workload), None)
+    if workload is None:
+        raise InputError(f"task {task.task.name} has no workload called {subject.workload!r}")
+    axes = task.bind(workload)
+    drawn = task.make_inputs(workload, subject.seed)
+    inputs = {name: tensor.to(here.device).contiguous() for name, tensor in drawn.items()}
+    answers = _answers(task, inputs, axes, here.device)
+    rule = task.task.tolerance
+    reference, honest, magnitude = answers
+    expected = {
+        name: Expectation(
+            dtype=tensor.dtype,
+            reference=reference[name],
+            honest=honest[name],
+            magnitude=magnitude.get(name),
+            tolerance=rule,
+            terms=evaluate(rule.terms, axes),
+            exact=workload.exact,
+            nan_payload=task.task.nan_payload,
+        )
+        for name, tensor in task.task.outputs.items()
+    }
+    return _Kept(task, axes, inputs, expected)
+
+
+def _answers(
+    task: LoadedTask, inputs: Mapping[str, torch.Tensor], axes: Mapping[str, int], device: str
+) -> tuple[dict[str, torch.Tensor], ...]:
+    """Reference, honest answer and magnitude, computed where the inputs are; on the CPU when that fails."""
+
+    def all_of(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], ...]:
+        given = (
+            task.reference(tensors, axes),
+            task.honest(tensors, axes),
+            task.magnitude(tensors, axes) or {},
+        )
+        return tuple({name: tensor.to(device) for name, tensor in each.items()} for each in given)
+
+    try:
+        return all_of(inputs)
+    except Exception:
+        if device == "cpu":
+            raise
+        return all_of({name: tensor.cpu() for name, tensor in inputs.items()})
+
+
+def _window(device: str, kept: _Kept, baseline: str, first: int, count: int) -> Captured:
+    """What replays these runs; captured when it is first asked for."""
+    key = (baseline, first, count)
+    if key not in kept.windows:
+        sets = len(kept.ring)
+        if not sets:
+            raise InfraError("a baseline was to be timed before its ring of buffers was made")
+        chosen = [kept.ring[(first + k) % sets] for k in range(count)]
+        calls = [lambda inputs=inputs: kept.task.baseline(baseline, inputs, kept.axes) for inputs in chosen]
+        kept.windows[key] = _STATES[device].machine.capture(calls)
+    return kept.windows[key]
+
+
+def _raw(tensor: torch.Tensor) -> torch.Tensor:
+    """Its bytes, in place."""
+    import torch
+
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def _bounded(state: _State) -> None:
+    while len(state.workloads) > 1 and sum(each.bytes() for each in state.workloads.values()) > state.keep:
+        _drop(state, next(iter(state.workloads)))
+
+
+def _drop(state: _State, key: tuple[str, str]) -> None:
+    gone = state.workloads.pop(key)
+    for export in gone.exports.values():
+        state.machine.withdraw(export)
+    gone.windows.clear()
+    gone.ring.clear()
+    gone.inputs.clear()
+    state.machine.settle()
