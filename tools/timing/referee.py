@@ -152,10 +152,11 @@ def ring(device: str, subject: Subject, sets: int) -> None:
 def capture(device: str, subject: Subject, baseline: str, window: int) -> str:
     """Capture every window of so many runs of a baseline; why they are called one by one instead, or ''."""
     kept = _kept(device, subject)
-    for name, first, count in list(kept.windows):
-        if name == baseline and count not in (window, 1):
-            del kept.windows[name, first, count]  # its outputs would only take room
-    _STATES[device].machine.settle()
+    stale = [key for key in kept.windows if key[0] == baseline and key[2] not in (window, 1)]
+    for key in stale:
+        del kept.windows[key]  # their outputs would only take room
+    if stale:
+        _STATES[device].machine.settle()
     for first in range(0, len(kept.ring), window):
         made = _window(device, kept, baseline, first, window)
         if made.reason:
