@@ -113,7 +113,11 @@ class Buffer:
     data: Bytes
     defined: bool = True
     role: str = "input"
-    """input, output or scratch."""
+    """input or output."""
+    dtype: str = "u8"
+    """Of its elements, for tensor maps that do not say their own."""
+    shape: tuple[int, ...] = ()
+    """Outermost first; empty: as many elements as there are bytes."""
 
 
 class OnUnwritten(StrEnum):

@@ -13,11 +13,14 @@ Rules (each closes a way in which a wrong kernel has passed somewhere)
 - Inputs must come back unchanged, byte for byte; the reference is computed from a pristine copy.
 - A read of memory that nothing wrote is followed up: the kernel runs on with different fillings in such
   places. When the answer depends on them it is wrong (`residue`), else it is a warning.
+- A GPU can neither see what was written nor choose an order. There each judged run is made twice, over two patterns and two residues
+  in shared memory, at other addresses and after a random number of other launches: what equals both patterns was never written.
 - Faults become verdicts by one table; an `InfraError` of the device is passed on and is never a verdict.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -35,6 +38,7 @@ from sandbox.device import (
     OnUnwritten,
     Order,
     Outcome,
+    Placement,
     Program,
 )
 from sandbox.ptx.plan import PlanError
@@ -69,6 +73,11 @@ STEPS = (400_000_000, 1_000)
 """Thread-instructions a run may take: a base, and so many for each FLOP and byte of the task's own work."""
 SECONDS = 60.0
 """Wall time of one run."""
+LAUNCH_SECONDS = (1.0, 1e-8)
+"""Wall time of one launch on a GPU: a base, and so much for each FLOP and byte of the task's own work; a naive kernel does many times
+the work, and other processes may use the GPU meanwhile."""
+DUMMIES = 4
+"""Launches of the harness before a run on a GPU, at the most."""
 FAULT_VERDICT = {kind: Verdict.HANG if kind in HANGS else Verdict.FAULT for kind in FaultKind}
 """What a fault makes of the candidate; an unwritten read comes here only when the kernel cannot run on."""
 
@@ -96,6 +105,7 @@ class Trial:
     stale: bool
     residue: int
     order: Order = Order.TOGETHER
+    placement: Placement = Placement.ANY
 
 
 class _Stop(Exception):
@@ -153,12 +163,13 @@ def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
             bench.deterministic = same and bench.deterministic is not False
             left = bench.judged(Trial(second, second.filled(FILLS[1]), False, RESIDUES[1]))
             for order, made, fill in zip(AHEAD, (second, first), FILLS, strict=True):
-                bench.judged(Trial(made, made.filled(fill), False, RESIDUES[0], order))
+                if bench.device.traits.orders:
+                    bench.judged(Trial(made, made.filled(fill), False, RESIDUES[0], order))
             first, second = second, first
         for rows in (False, True) if _has_rows(first) and work_of(task, first.axes) <= HEAVY else (False,):
             first = mixed(first, second, derived(seed, name, "mixed", rows), rows=rows)
             left = bench.judged(Trial(first, left, True, RESIDUES[1]))
-        if bench.unwritten is not None:
+        if bench.unwritten is not None or not bench.device.traits.orders:
             bench.judged(Trial(first, first.filled(ZERO), False, ZERO))
     workload, name = workloads[0]
     for extra in range(LAUNCHES):
@@ -197,6 +208,7 @@ class _Bench:
         default_factory=dict[tuple[str, int | None], Warning_]
     )
     stdout: bytes = b""
+    random: random.Random = field(default_factory=random.SystemRandom)
 
     def __post_init__(self) -> None:
         self.session = self.device.load(self.program)
@@ -215,8 +227,16 @@ class _Bench:
         made = trial.problem
         base, each = STEPS
         steps = base + each * work_of(made.task, made.axes)
+        base, each = LAUNCH_SECONDS
         limits = Limits(
-            steps, SECONDS, on_unwritten=self.on_unwritten, poison=trial.residue, order=trial.order
+            steps,
+            SECONDS,
+            on_unwritten=self.on_unwritten,
+            poison=trial.residue,
+            order=trial.order,
+            launch_seconds=base + each * work_of(made.task, made.axes),
+            placement=trial.placement,
+            dummies=self.random.randrange(DUMMIES + 1),
         )
         outcome = self.session.run(made.axes, made.buffers(trial.fill, stale=trial.stale), limits)
         self.launches += 1
@@ -231,6 +251,19 @@ class _Bench:
 
     def judged(self, trial: Trial) -> dict[str, Bytes]:
         """Run and judge; the outputs when right. Raises _Stop with the whole finding when not."""
+        outcome = self._sound(trial)
+        if not self.device.traits.masks and not trial.stale:
+            twin = twin_of(trial)
+            other = self._sound(twin)
+            self._right_or_stop(twin, _masked(other, twin, outcome, trial))
+            outcome = _masked(outcome, trial, other, twin)
+            same = all(np.array_equal(outcome.buffers[name], other.buffers[name]) for name in trial.fill)
+            self.deterministic = same and self.deterministic is not False
+        self._right_or_stop(trial, outcome)
+        return {name: outcome.buffers[name] for name in trial.fill}
+
+    def _sound(self, trial: Trial) -> Outcome:
+        """A run that ended well. Raises _Stop when it did not."""
         try:
             outcome = self.run(trial)
         except (LaunchRefused, PlanError) as refusal:
@@ -247,6 +280,10 @@ class _Bench:
             ahead = AHEAD.get(trial.order, "")
             text = f"on workload {trial.problem.label}, {ahead}{outcome.fault.message}"
             self._stop(FAULT_VERDICT[outcome.fault.kind], text, None, outcome.fault)
+        return outcome
+
+    def _right_or_stop(self, trial: Trial, outcome: Outcome) -> None:
+        """Raise _Stop unless inputs are as they were and outputs are right."""
         changed = _mutated(trial, outcome)
         if changed:
             for name in changed:
@@ -256,7 +293,6 @@ class _Bench:
         self.worst = max(self.worst, worst)
         if mismatches:
             self._wrong(trial, mismatches, self._cause(trial, reason, outcome))
-        return {name: outcome.buffers[name] for name in trial.fill}
 
     def fresh(self, trial: Trial) -> dict[str, Bytes]:
         """`judged` in a module that was just loaded, beside the one that stays."""
@@ -286,6 +322,8 @@ class _Bench:
                 return "state"
         if trial.stale and self._right(Trial(made, made.filled(FILLS[0]), False, trial.residue)):
             return "replay"
+        if not self.device.traits.orders:
+            return self._cause_on_gpu(trial, reason)
         if self.unwritten is None:
             return reason
         other = FILLS[1] if np.all(next(iter(trial.fill.values())) == FILLS[0]) else FILLS[0]
@@ -294,6 +332,16 @@ class _Bench:
         outcome = self.run(Trial(made, made.filled(other), False, residue))
         same = all(np.array_equal(outcome.buffers[name], seen.buffers[name]) for name in trial.fill)
         return reason if same and outcome.fault is None else "residue"
+
+    def _cause_on_gpu(self, trial: Trial, reason: str) -> str:
+        """What a device that cannot see it lets one tell: right by chance, or right over another residue."""
+        self.reload()
+        if self._right(trial):
+            return "race"
+        for residue in (*RESIDUES, ZERO):
+            if residue != trial.residue and self._right(replace(trial, residue=residue)):
+                return "residue"
+        return reason
 
     def _wrong(
         self, trial: Trial, mismatches: tuple[Mismatch, ...], reason: str, mutated: tuple[str, ...] = ()
@@ -356,6 +404,27 @@ class _Bench:
 
     def printed(self) -> str:
         return self.stdout.decode("utf-8", "replace")
+
+
+def twin_of(trial: Trial) -> Trial:
+    """The same run over the other pattern and the other residue, at other addresses."""
+    byte = (
+        int(next(iter(trial.fill.values()))[0])
+        if any(each.size for each in trial.fill.values())
+        else FILLS[0]
+    )
+    fill = FILLS[1] if byte == FILLS[0] else FILLS[0]
+    residue = RESIDUES[1] if trial.residue == RESIDUES[0] else RESIDUES[0]
+    return replace(trial, fill=trial.problem.filled(fill), residue=residue, placement=Placement.MOVE)
+
+
+def _masked(outcome: Outcome, trial: Trial, other: Outcome, twin: Trial) -> Outcome:
+    """The outcome with a map of what was written: all but the bytes that hold the pattern they had before in both of two runs."""
+    written = {
+        name: (outcome.buffers[name] != before) | (other.buffers[name] != twin.fill[name])
+        for name, before in trial.fill.items()
+    }
+    return replace(outcome, written=written)
 
 
 def _mutated(trial: Trial, outcome: Outcome) -> tuple[str, ...]:

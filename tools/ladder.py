@@ -16,6 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from sandbox.cuda.device import CudaDevice
+from sandbox.cuda.device import gpus as known_gpus
+from sandbox.cuda.device import suiting as suitable
 from sandbox.device import Device, Program
 from sandbox.emulator.device import EmulatorDevice
 from sandbox.ptx.binding import TensorInfo, bind
@@ -46,7 +49,7 @@ class Job:
     """One candidate to judge.
 
     text None: there was none, for `reason`. require: families asked for besides the task's own. seed: secret,
-    for the inputs. device: `emulator`.
+    for the inputs. device: `emulator` or `cuda`.
     """
 
     task: str
@@ -56,6 +59,8 @@ class Job:
     require: tuple[str, ...] = ()
     seed: int = 0
     device: str = "emulator"
+    gpus: tuple[int, ...] = ()
+    """Numbers of the GPUs to use; empty: all that suit the architecture."""
     mode: Mode = "quick"
     """How much a timing may cost: quick steers a loop, full is published."""
     against: str | None = None
@@ -152,7 +157,9 @@ def prove(job: Job, evaluation: Evaluation | None) -> StageResult:
     started = time.monotonic()
     sofar, candidate, module = _climbing(job, evaluation)
     task = load_task(job.task)
-    workload, counts = checking.count(_program(job, candidate, module), task, _device(job), job.seed)
+    device = _device(job)
+    counter = device if device.traits.counts else EmulatorDevice(job.arch)
+    workload, counts = checking.count(_program(job, candidate, module), task, counter, job.seed)
     targets = proving.prove(sofar.targets, module, counts, task.task.work, task.bind(workload))
     rule = _rule(task, job.arch)
     reached = sofar.verdict is Verdict.CORRECT and proving.met(rule, job.require, targets)
@@ -276,11 +283,45 @@ def _device(job: Job) -> Device:
     make = DEVICES.get(job.device)
     if make is None:
         raise InputError(f"device {job.device!r} is not known; use one of: {', '.join(DEVICES)}")
-    return make(job.arch)
+    return make(job)
 
 
-DEVICES: dict[str, Callable[[str], Device]] = {"emulator": EmulatorDevice}
-"""Name → how to make it, given the architecture."""
+def resolved(device: str, arch: str) -> str:
+    """The device that a name stands for: `auto` is a GPU when one runs this architecture, else the emulator."""
+    if device == "auto":
+        return "cuda" if suitable(arch) else "emulator"
+    if device not in DEVICES:
+        raise InputError(f"device {device!r} is not known; use auto or one of: {', '.join(DEVICES)}")
+    return device
+
+
+@lru_cache(maxsize=4)
+def cuda_device(gpus: tuple[int, ...]) -> CudaDevice:
+    """This process's worker on these GPUs, kept from candidate to candidate."""
+    return CudaDevice(gpus)
+
+
+def _cuda(job: Job) -> Device:
+    suiting = suitable(job.arch)
+    gpus = job.gpus or suiting
+    if not gpus or set(gpus) - set(suiting):
+        there = ", ".join(
+            f"{each.index}: {each.name}, capability {each.capability[0]}.{each.capability[1]}"
+            for each in known_gpus()
+        )
+        raise InputError(
+            f"--device cuda needs a GPU that runs {job.arch}; found {there or 'no GPU'}"
+            + (f" (asked for {', '.join(map(str, gpus))})" if gpus else "")
+            + "; without one use --device emulator"
+        )
+    return cuda_device(gpus)
+
+
+DEVICES: dict[str, Callable[[Job], Device]] = {
+    "emulator": lambda job: EmulatorDevice(job.arch),
+    "cuda": _cuda,
+}
+"""Name → how to have it for a job."""
 
 
 def _program(job: Job, candidate: Candidate, module: Module) -> Program:

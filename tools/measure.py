@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, cast
 
 from sandbox.cuda.wire import Gpu
 from sandbox.device import Device, Fault, Program
-from tasks.errors import CannotJudge
+from sandbox.ptx.plan import PlanError
+from tasks.errors import CannotJudge, LaunchRefused
 from tasks.registry import LoadedTask
 from tasks.schema import Role, Workload
 from tools.evaluation import Clocks, Reading, Timing, Verdict
@@ -74,6 +75,7 @@ def measure(
     )  # knows the GPU's worker, which other devices have no use for
 
     bench = Bench(program, task, cast("CudaDevice", device), seed, mode, against)
+    at = f"right in check, on workload {workloads[-1].name} "
     try:
         bench.timed(workloads)
         timing = summed(
@@ -85,6 +87,10 @@ def measure(
         return Measured(timing, told(bench.readings), blobs)
     except Failed as failure:
         return Measured(None, failure.note, bench.blobs(), failure.verdict, failure.fault)
+    except LaunchRefused as refusal:
+        return Measured(None, f"{at}its launch is refused: {refusal}", bench.blobs(), Verdict.LAUNCH_ERROR)
+    except PlanError as error:
+        return Measured(None, f"{at}its launch plan cannot be used: {error}", bench.blobs(), Verdict.BAD_PLAN)
     except CannotJudge as lack:
         return Measured(None, f"not timed: {lack}", bench.blobs())
     finally:

@@ -89,6 +89,48 @@ def judge(
     return _floats(got, want, workload, output, unwritten)
 
 
+def acceptable(got: torch.Tensor, want: Expectation) -> tuple[bool, float]:
+    """Whether `judge` would pass this output, and the largest error over tolerance; on whatever device the tensors are."""
+    import torch
+
+    if want.dtype not in EPS:
+        right = torch.equal(got, want.reference.to(got.dtype))
+        return right, 0.0 if right else float("inf")
+    actual, reference = got.to(torch.float64), want.reference.to(torch.float64)
+    rounded = reference.to(got.dtype).to(torch.float64)
+    same = (actual == rounded) | (torch.isnan(actual) & torch.isnan(rounded))
+    if want.nan_payload:
+        kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+        kind = kinds[got.element_size()]
+        alike = got.contiguous().view(kind) == reference.to(got.dtype).contiguous().view(kind)
+        same &= ~torch.isnan(rounded) | alike
+    error, finite = (actual - reference).abs(), torch.isfinite(reference)
+    if want.exact:
+        return bool(same.all()), 0.0 if bool(same.all()) else float("inf")
+    rule = want.tolerance
+    size = reference.abs()
+    magnitude = size if want.magnitude is None else want.magnitude.to(torch.float64)
+    gathered = EPS.get(rule.accumulate, 0.0) * float(np.sqrt(max(want.terms, 1))) * magnitude
+    allowed = rule.factor * (EPS[want.dtype] * size + gathered) + TINY[want.dtype]
+    right = same | (finite & (error <= allowed))
+    share = torch.where(same, torch.zeros_like(error), error / allowed)
+    worst = float(torch.nan_to_num(share, nan=float("inf")).max()) if share.numel() else 0.0
+    if not bool(right.all()):
+        return False, max(worst, 1.0)
+    honest = want.honest.to(torch.float64)
+    counted = finite & torch.isfinite(actual) & torch.isfinite(honest)
+    if not bool(counted.any()):
+        return True, min(worst, 1.0)
+    scale = float(size[counted].max()) or 1.0
+
+    def rms(values: torch.Tensor) -> float:
+        return float(torch.sqrt(torch.mean(torch.square(values[counted] / scale))))
+
+    floor = EPS[want.dtype] * rms(reference) + rms(gathered) / 2 + TINY[want.dtype] / scale
+    excess = rms(actual - reference) / (rule.rms_ratio * rms(honest - reference) + floor)
+    return (True, min(worst, 1.0)) if excess <= 1 else (False, excess)
+
+
 def _integers(
     got: torch.Tensor, want: Expectation, workload: str, output: str, unwritten: Mask | None
 ) -> Judgement:

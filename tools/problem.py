@@ -61,9 +61,13 @@ class Problem:
         """Inputs, and outputs that hold `fill`; `stale`: that is an earlier answer, so reading it is no
         unwritten read.
         """
-        made = {name: Buffer(name, data.copy()) for name, data in self.input_bytes.items()}
+        made: dict[str, Buffer] = {}
+        for name, data in self.input_bytes.items():
+            dtype, shape = str(self.task.task.inputs[name].dtype), tuple(self.inputs[name].shape)
+            made[name] = Buffer(name, data.copy(), dtype=dtype, shape=shape)
         for name, data in fill.items():
-            made[name] = Buffer(name, data.copy(), defined=stale, role="output")
+            dtype, shape = str(self.expected[name].dtype), tuple(self.expected[name].reference.shape)
+            made[name] = Buffer(name, data.copy(), defined=stale, role="output", dtype=dtype, shape=shape)
         return made
 
     def filled(self, byte: int) -> dict[str, Bytes]:

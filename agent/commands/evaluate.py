@@ -36,12 +36,24 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the inputs; a secret one is drawn when not given.", min=0)
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to run.")] = "emulator",
+    device: Annotated[
+        str, typer.Option(help="Where to run: cuda, emulator, or auto (a GPU when one suits).")
+    ] = "auto",
+    gpus: Annotated[
+        str | None, typer.Option(help="Numbers of the GPUs to use, such as 0,1; all that suit by default.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Time against this candidate instead of the task's baselines.")
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Time as long as a published figure needs, not only a quick reading."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the evaluation record as JSON.")] = False,
 ) -> None:
     """Judge one candidate. Exit code 0 when judged, whatever the verdict; 2 when it could not be judged."""
     text = _read(file)
-    from tools.ladder import Job
+    from tools.ladder import Job, resolved
     from tools.ladder import evaluate as climb
 
     job = Job(
@@ -50,7 +62,10 @@ def evaluate(
         text=text,
         require=families(require),
         seed=secrets.randbits(62) if seed is None else seed,
-        device=device,
+        device=resolved(device, arch),
+        gpus=numbers(gpus),
+        mode="full" if full else "quick",
+        against=None if against is None else _read(against),
     )
     evaluation = climb(job).evaluation
     if as_json:
@@ -71,6 +86,16 @@ def families(names: list[str] | None) -> tuple[str, ...]:
                 f"--require: no instruction family is called {name!r}; there are: {', '.join(FAMILIES)}"
             )
     return tuple(names or ())
+
+
+def numbers(text: str | None) -> tuple[int, ...]:
+    """What `--gpus` names. Raises InputError."""
+    if text is None:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputError(f"--gpus: expected numbers separated by commas, such as 0,1; found {text!r}")
+    return tuple(dict.fromkeys(map(int, parts)))
 
 
 def _legible(evaluation: Evaluation) -> Evaluation:

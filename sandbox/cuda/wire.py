@@ -90,6 +90,10 @@ class BufferSpec:
     role: Literal["input", "output", "scratch"]
     back: bool = True
     """Whether its contents come back after the run."""
+    dtype: str = "u8"
+    """Of its elements, for tensor maps that do not say their own."""
+    shape: tuple[int, ...] = ()
+    """Outermost first; empty: as many elements as there are bytes."""
 
 
 @dataclass(frozen=True, slots=True)

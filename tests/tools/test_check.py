@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sandbox.device import HANGS, Buffer, FaultKind, Limits, Outcome, Program, Session
+from sandbox.device import HANGS, Buffer, FaultKind, Limits, Outcome, Program, Session, Traits
 from sandbox.emulator.device import EmulatorDevice
 from sandbox.ptx.candidate import read_candidate
 from sandbox.ptx.parser import parse_module
@@ -51,6 +51,10 @@ class Watched:
         self.inner = EmulatorDevice("sm_90a")
         self.fail_at, self.error = fail_at, error
         self.sessions: list[list[dict[str, bytes]]] = []
+
+    @property
+    def traits(self) -> Traits:
+        return EmulatorDevice().traits
 
     def load(self, program: Program) -> Session:
         if self.error is not None and not self.fail_at:

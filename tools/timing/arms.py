@@ -30,6 +30,8 @@ PREPARE_SECONDS = 600.0
 """Time to make a large workload's inputs and reference, with the start of torch."""
 LAUNCH_SECONDS = 5.0
 """Wall time after which a timed launch counts as hung: it ran in `check` before."""
+RING_SECONDS = 120.0
+"""Time to make a ring and run each of its sets once."""
 MARGIN_SECONDS = 20.0
 """What a call of the worker may take besides its launches."""
 BLOCKER_US = 40.0
@@ -124,7 +126,10 @@ class KernelSide:
             return
         self.close()
         wanted = wire.Ring(self.work, sets, LAUNCH_SECONDS)
-        self.ring, self.sets = self.worker.call(service.ring, wanted, seconds=CALL_SECONDS), sets
+        try:
+            self.ring, self.sets = self.worker.call(service.ring, wanted, seconds=RING_SECONDS), sets
+        except Late:
+            raise Stopped(wire.Stop("TIMEOUT", 0, RING_SECONDS)) from None
 
     def capture(self, window: int) -> None:
         """The worker captures a window when it is first run."""

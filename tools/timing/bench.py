@@ -9,27 +9,29 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+
+from sandbox.cuda import service
 from sandbox.cuda.bound import to_work
 from sandbox.cuda.device import CudaDevice
 from sandbox.cuda.faults import fault_of
-
-from sandbox.cuda import service
+from sandbox.cuda.slot import Slot
 from sandbox.cuda.wire import BufferSpec, Gpu, Load, Source, Stop, Work
 from sandbox.device import HANGS, Fault, Program
 from tasks.dtypes import DTYPES
-from tasks.errors import InfraError
+from tasks.errors import CandidateError, InfraError, InputError
 from tasks.expressions import evaluate
 from tasks.registry import LoadedTask
 from tasks.schema import Workload
 from tools.evaluation import Clocks, Reading, Spread, Verdict
 from tools.problem import derived
 from tools.timing import referee as refereeing
-from tools.timing.arms import CALL_SECONDS, BaselineSide, Caller, KernelSide, referee_on
+from tools.timing.arms import CALL_SECONDS, BaselineSide, KernelSide, referee_on
 from tools.timing.clocks import Monitor
 from tools.timing.referee import Subject, subject_of
 from tools.timing.roof import roof_ms
@@ -52,8 +54,8 @@ class Failed(Exception):
         self.verdict, self.note, self.fault = verdict, note, fault
 
 
-class TheirsStopped(InfraError):
-    """The kernel that stood for the baseline faulted or hung: it says nothing of the candidate."""
+class RivalFailed(InputError):
+    """The kernel that stands for the baseline cannot be timed: it says nothing of the candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +65,26 @@ class _Rival:
     side: KernelSide
 
     def prepare(self, sets: int) -> None:
-        self.side.prepare(sets)
+        with _blamed():
+            self.side.prepare(sets)
 
     def capture(self, window: int) -> None:
         self.side.capture(window)
 
     def lap(self, first: int, count: int) -> float:
-        try:
+        with _blamed():
             return self.side.lap(first, count)
-        except Stopped as stopped:
-            raise TheirsStopped(
-                f"the kernel to time against did not run well: {stopped}; use one that passes check"
-            ) from stopped
+
+
+@contextmanager
+def _blamed() -> Generator[None]:
+    """What goes wrong in here is the rival's."""
+    try:
+        yield
+    except (Stopped, CandidateError) as error:
+        raise RivalFailed(
+            f"the kernel to time against does not run well: {error}; use one that passes check"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +112,14 @@ class Bench:
         against: Program | None,
     ) -> None:
         self._program, self._task, self._device = program, task, device
-        self._seed, self._mode, self._against = seed, mode, against
+        self._seed, self._against = seed, against
+        self._mode: Mode = mode
         self.readings: list[Reading] = []
         self._samples: list[dict[str, Any]] = []
         self._started = time.monotonic()
         self._rivals: CudaDevice | None = None
-        self._loaded: list[tuple[Caller, int]] = []
+        self._loaded: list[tuple[Slot, int, int]] = []
+        """Worker, its generation, module."""
         self.gpu: Gpu = device.slot.gpu
         self._referee = referee_on(f"cuda:{self.gpu.index}")
         self._monitor = Monitor(self.gpu.uuid)
@@ -124,13 +136,15 @@ class Bench:
             module = self._load(self._device.slot, self._program)
             rival = None
             if self._against is not None:
-                self._rivals = CudaDevice((self.gpu.index,))
-                rival = self._load(self._rivals.slot, self._against)
+                self._rivals = self._device.beside()
+                with _blamed():
+                    rival = self._load(self._rivals.slot, self._against)
         with self._device.exclusive():
             for case in cases:
                 side = KernelSide(self._device.slot, self._work(self._program, module, case))
                 if rival is not None and self._against is not None and self._rivals is not None:
-                    other = KernelSide(self._rivals.slot, self._work(self._against, rival, case))
+                    with _blamed():
+                        other = KernelSide(self._rivals.slot, self._work(self._against, rival, case))
                     self._read(case, side, _Rival(other), named(self._against))
                     other.close()
                 else:
@@ -167,11 +181,10 @@ class Bench:
 
     def close(self) -> None:
         """Unload what was loaded, unless its worker is gone."""
-        for slot, handle in self._loaded:
-            try:
-                slot.call(service.unload, handle, seconds=CALL_SECONDS)
-            except InfraError:  # the worker went with its kernel
-                continue
+        for slot, generation, handle in self._loaded:
+            if slot.pid is not None and slot.generation == generation:
+                with suppress(InfraError):
+                    slot.call(service.unload, handle, seconds=CALL_SECONDS)
         self._loaded.clear()
         if self._rivals is not None:
             self._rivals.close()
@@ -186,18 +199,21 @@ class Bench:
         specs: dict[str, BufferSpec] = {}
         for name in task.task.inputs:
             source = Source(handle=prepared.handles[name])
-            specs[name] = BufferSpec(name, prepared.sizes[name], source, "input", back=False)
+            dtype, shape = str(task.task.inputs[name].dtype), shapes[name]
+            specs[name] = BufferSpec(name, prepared.sizes[name], source, "input", False, dtype, shape)
         for name, tensor in task.task.outputs.items():
             size = int(np.prod(shapes[name], dtype=np.int64)) * DTYPES[tensor.dtype].bytes
-            specs[name] = BufferSpec(name, size, Source(fill=POISON), "output", back=False)
+            specs[name] = BufferSpec(
+                name, size, Source(fill=POISON), "output", False, str(tensor.dtype), shapes[name]
+            )
         return _Case(workload, axes, subject, specs, sum(each.bytes for each in specs.values()))
 
-    def _load(self, slot: Caller, program: Program) -> int:
+    def _load(self, slot: Slot, program: Program) -> int:
         entries = tuple(dict.fromkeys(each.entry for each in program.plan.launches))
         assert program.cubin is not None, "a program for a GPU has machine code"
         load = Load(program.cubin, entries, variables(program))
         handle = slot.call(service.load, load, seconds=CALL_SECONDS).handle
-        self._loaded.append((slot, handle))
+        self._loaded.append((slot, slot.generation, handle))
         return handle
 
     def _work(self, program: Program, module: int, case: _Case) -> Work:
@@ -259,9 +275,8 @@ class Bench:
 
     def _stopped(self, stop: Stop, case: _Case) -> Failed:
         """What a stop in a timed lap makes of the candidate; its worker is not used again."""
-        self._loaded = [each for each in self._loaded if each[0] is not self._device.slot]
+        self._device.slot.end(stop.code)
         fault = fault_of(stop, self._program)
-        self._device.fresh()
         verdict = Verdict.HANG if fault.kind in HANGS else Verdict.FAULT
         ended = "hung" if verdict is Verdict.HANG else "faulted"
         text = f"ran right in check, {ended} while timed on workload {case.workload.name}: {fault.message}"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from sandbox.cuda import kernels
 from tasks.errors import CannotJudge, InfraError
 
 if TYPE_CHECKING:
@@ -38,25 +39,8 @@ LAZY_PEERS = 1
 GRAPH_US, CALL_US = 40.0, 25.0
 """Microseconds for which the blocking kernel holds the GPU while the host queues a graph, or each call that could not be captured."""
 
-HOLD = b"""
-.version 6.0
-.target sm_70
-.address_size 64
-.visible .entry hold(.param .u64 nanoseconds)
-{
-    .reg .u64 %start, %now, %limit;
-    .reg .pred %more;
-    ld.param.u64 %limit, [nanoseconds];
-    mov.u64 %start, %globaltimer;
-WAIT:
-    mov.u64 %now, %globaltimer;
-    sub.u64 %now, %now, %start;
-    setp.lt.u64 %more, %now, %limit;
-    @%more bra WAIT;
-    ret;
-}
-\0"""
-"""The blocking kernel: one thread that lets time pass."""
+POISON = 0xFF
+"""Byte in the outputs that a lap fills beforehand, as the candidate's worker does."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,8 +89,8 @@ class Machine(Protocol):
         """Make these calls replayable in their order, each with outputs of its own."""
         ...
 
-    def time(self, captured: Captured) -> float:
-        """Replay and give the milliseconds it took."""
+    def time(self, captured: Captured, stale: Sequence[torch.Tensor]) -> float:
+        """Replay and give the milliseconds it took. stale: bytes to fill before, so that the cache holds what it holds for a candidate."""
         ...
 
     def settle(self) -> None:
@@ -133,7 +117,7 @@ class CudaMachine:
         self._pool = torch.cuda.graph_pool_handle()
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
-        self._module = self._done(driver.cuModuleLoadData(HOLD), "cuModuleLoadData")
+        self._module = self._done(driver.cuModuleLoadData(kernels.PTX.encode() + b"\0"), "cuModuleLoadData")
         self._hold = self._done(driver.cuModuleGetFunction(self._module, b"hold"), "cuModuleGetFunction")
         number = self._done(
             driver.cuDeviceGetUuid(self._done(driver.cuDeviceGet(gpu), "cuDeviceGet")), "cuDeviceGetUuid"
@@ -199,11 +183,13 @@ class CudaMachine:
             return Captured(lambda: [call() for call in calls], None, len(calls), reason[:300])
         return Captured(graph.replay, held, len(calls))
 
-    def time(self, captured: Captured) -> float:
+    def time(self, captured: Captured, stale: Sequence[torch.Tensor]) -> float:
         """By two events behind the blocking kernel."""
         hold = GRAPH_US + (CALL_US * captured.calls if captured.reason else 0.0)
         self._driver.cuCtxResetPersistingL2Cache()  # not every card has such lines: its answer does not matter
         with self._torch.cuda.stream(self._stream):
+            for each in stale:
+                each.fill_(POISON)
             self._block(round(hold * 1e3))
             self._start.record()
             captured.go()
@@ -272,8 +258,10 @@ class HostMachine:
         """The calls as they are."""
         return Captured(lambda: [call() for call in calls], None, len(calls))
 
-    def time(self, captured: Captured) -> float:
+    def time(self, captured: Captured, stale: Sequence[torch.Tensor]) -> float:
         """By the host's clock."""
+        for each in stale:
+            each.fill_(POISON)
         start = self._clock()
         captured.go()
         return (self._clock() - start) * 1e3

@@ -81,6 +81,8 @@ class _Kept:
     expected: dict[str, Expectation]
     exports: dict[str, Export] = field(default_factory=dict[str, Export])
     ring: list[dict[str, torch.Tensor]] = field(default_factory=list["dict[str, torch.Tensor]"])
+    stale: list[list[torch.Tensor]] = field(default_factory=list["list[torch.Tensor]"])
+    """Of each set, as many bytes as its outputs take."""
     windows: dict[tuple[str, int, int], Captured] = field(
         default_factory=dict[tuple[str, int, int], Captured]
     )
@@ -98,7 +100,11 @@ class _Kept:
         outputs = sum(want.honest.nbytes for want in self.expected.values())
         inputs = sum(each.nbytes for each in self.inputs.values())
         captured = {(name, first + k) for name, first, count in self.windows for k in range(count)}
-        return sum(each.nbytes for each in expected) + inputs * (2 + len(self.ring)) + outputs * len(captured)
+        return (
+            sum(each.nbytes for each in expected)
+            + inputs * (2 + len(self.ring))
+            + outputs * (len(captured) + len(self.stale))
+        )
 
 
 @dataclass
@@ -146,6 +152,7 @@ def ring(device: str, subject: Subject, sets: int) -> None:
     if len(kept.ring) != sets:
         kept.windows.clear()
         kept.ring = [{name: tensor.clone() for name, tensor in kept.inputs.items()} for _ in range(sets)]
+        kept.stale = [[_raw(want.honest.clone()) for want in kept.expected.values()] for _ in range(sets)]
         _bounded(_STATES[device])
 
 
@@ -165,9 +172,16 @@ def capture(device: str, subject: Subject, baseline: str, window: int) -> str:
 
 
 def lap(device: str, subject: Subject, baseline: str, first: int, count: int) -> float:
-    """Milliseconds of `count` runs of a baseline on the sets first, first + 1, … of the ring."""
+    """Milliseconds of `count` runs of a baseline on the sets first, first + 1, … of the ring.
+
+    Beforehand as much is written as the candidate's worker writes into the outputs half a ring away, so that the cache is as dirty.
+    """
     kept = _kept(device, subject)
-    return _STATES[device].machine.time(_window(device, kept, baseline, first, count))
+    sets = len(kept.ring)
+    if not sets:
+        raise InfraError("a baseline was to be timed before its ring of buffers was made")
+    stale = [each for k in range(count) for each in kept.stale[(first + sets // 2 + k) % sets]]
+    return _STATES[device].machine.time(_window(device, kept, baseline, first, count), stale)
 
 
 def snapshot(
@@ -299,8 +313,6 @@ def _window(device: str, kept: _Kept, baseline: str, first: int, count: int) -> 
     key = (baseline, first, count)
     if key not in kept.windows:
         sets = len(kept.ring)
-        if not sets:
-            raise InfraError("a baseline was to be timed before its ring of buffers was made")
         chosen = [kept.ring[(first + k) % sets] for k in range(count)]
         calls = [lambda inputs=inputs: kept.task.baseline(baseline, inputs, kept.axes) for inputs in chosen]
         kept.windows[key] = _STATES[device].machine.capture(calls)
@@ -325,5 +337,6 @@ def _drop(state: _State, key: tuple[str, str]) -> None:
         state.machine.withdraw(export)
     gone.windows.clear()
     gone.ring.clear()
+    gone.stale.clear()
     gone.inputs.clear()
     state.machine.settle()

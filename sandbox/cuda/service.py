@@ -1,0 +1,311 @@
+"""What a GPU worker does: functions that a judge calls in the child process that owns one context on one GPU.
+
+State lives in this module from call to call (`sandbox.keeper`). A kernel that faults or hangs comes back as a `Stop`; after one the
+context is spent, the driver is not touched again, and the judge kills the process. A launch that no device would take raises
+LaunchRefused before it is made; a driver that fails by itself raises InfraError.
+
+What kernels print is caught: the child's stdout is an unlinked file, read up to a limit and cut after every run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import IO, TypeVar
+
+from sandbox.cuda import kernels
+from sandbox.cuda.driver import Driver, DriverError, Geometry, pointer, wait
+from sandbox.cuda.launching import KERNEL_FAULTS, Module, admit, broken, refused
+from sandbox.cuda.memory import Memory, Place
+from sandbox.cuda.params import furnish, param_spaces
+from sandbox.cuda.rings import Rings
+from sandbox.cuda.wire import Gpu, Lap, Lapped, Load, Loaded, Ran, Ring, Run, Stop
+from tasks.errors import InfraError
+
+T = TypeVar("T")
+HARNESS_SECONDS = 20.0
+"""Time for kernels of our own."""
+
+
+@dataclass
+class _Service:
+    """One GPU, one context."""
+
+    gpu: Gpu
+    driver: Driver
+    printed: IO[bytes]
+    memory: Memory
+    rings: Rings
+    event: int
+    modules: dict[int, Module] = field(default_factory=dict[int, Module])
+    harness: dict[str, int] = field(default_factory=dict[str, int])
+    allowed: set[tuple[int, int, bool]] = field(default_factory=set[tuple[int, int, bool]])
+    spent: bool = False
+    """A kernel faulted or hung: the context is of no more use."""
+    count: int = 0
+
+
+_SERVICE: list[_Service] = []
+"""The one service of this process, once started."""
+
+
+def start(gpu: int, driver: str) -> Gpu:
+    """Make the context. driver: `module:class` of a `Driver`. Raises InfraError."""
+    began = time.monotonic()
+    if _SERVICE:
+        raise InfraError("the GPU worker is started already")
+    module, _, name = driver.partition(":")
+    made: Driver = getattr(importlib.import_module(module), name)()
+    printed = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+    os.dup2(printed.fileno(), 1)
+    try:
+        found = made.open(gpu)
+        event = made.event()
+    except DriverError as error:
+        raise InfraError(f"GPU {gpu} cannot be used: {error}") from None
+    found = replace(found, start_seconds=time.monotonic() - began)
+    _SERVICE.append(_Service(found, made, printed, Memory(made), Rings(made), event))
+    return found
+
+
+def load(wanted: Load) -> Loaded:
+    """Load machine code. Raises LaunchRefused when the driver will not have it."""
+    here = _here()
+    try:
+        module = here.driver.load(wanted.cubin)
+        functions = {name: here.driver.function(module, name) for name in wanted.entries}
+        attributes = {name: here.driver.attributes(each) for name, each in functions.items()}
+    except DriverError as error:
+        raise refused(error, "the driver does not load the module") from None
+    here.count += 1
+    here.modules[here.count] = Module(wanted, module, functions, attributes)
+    return Loaded(here.count, attributes)
+
+
+def unload(handle: int) -> None:
+    """Forget a module; safe to call twice."""
+    here = _here()
+    module = here.modules.pop(handle, None)
+    if module is not None and not here.spent:
+        gone = set(module.functions.values())
+        here.allowed = {each for each in here.allowed if each[0] not in gone}
+        _sound(lambda: here.driver.unload(module.handle))
+
+
+def run(asked: Run) -> Ran:
+    """Run a plan once, with every guard. Raises LaunchRefused, InfraError."""
+    here = _here()
+    module = _module(here, asked.work.module)
+    geometries = [admit(here.driver, here.gpu, module, each, here.allowed) for each in asked.work.launches]
+    places = _sound(
+        lambda: here.memory.take({each.name: each.bytes for each in asked.work.buffers}, asked.placement)
+    )
+    _cut(here.printed)
+    _sound(lambda: _furnish(here, asked, places))
+    began = time.monotonic()
+    try:
+        stop = _launch_all(here, asked, module, geometries, places)
+    except DriverError as error:
+        raise refused(error, "the launch is refused") from None
+    seconds = time.monotonic() - began
+    addresses = {name: place.address for name, place in places.items()}
+    if stop is not None:
+        here.spent = True
+        text, dropped = _text(here.printed, asked.stdout_bytes)
+        return Ran({}, stop, stdout=text, stdout_dropped=dropped, addresses=addresses, seconds=seconds)
+    done = _sound(lambda: _collect(here, asked, module, places))
+    here.memory.give_back(places)
+    return replace(done, addresses=addresses, seconds=seconds)
+
+
+def canary() -> float:
+    """Prove that the GPU computes: milliseconds it took. Raises InfraError."""
+    here = _here()
+    began = time.monotonic()
+    seed = random.SystemRandom().randrange(1 << 32)
+    threads = kernels.CANARY_THREADS
+
+    def sing() -> bytes:
+        driver = here.driver
+        space = driver.alloc(4 * threads)
+        driver.fill(space, 0, 4 * threads)
+        params = pointer(space) + struct.pack("<I", seed)
+        driver.launch(_harness(here, "canary"), Geometry((threads // 256, 1, 1), (256, 1, 1)), params, (0, 8))
+        driver.record(here.event)
+        if not wait(driver, here.event, HARNESS_SECONDS):
+            raise InfraError(
+                f"GPU {here.gpu.index}: a canary launch did not end within {HARNESS_SECONDS:g} s"
+            )
+        data = driver.read(space, 4 * threads)
+        driver.free(space)
+        return data
+
+    found = struct.unpack(f"<{threads}I", _sound(sing))
+    wrong = sum(value != kernels.canary_answer(index, seed) for index, value in enumerate(found))
+    if wrong:
+        raise InfraError(
+            f"GPU {here.gpu.index}: {wrong} of {threads} threads of a canary launch gave a wrong number"
+        )
+    return (time.monotonic() - began) * 1e3
+
+
+def memory() -> tuple[int, int]:
+    """Free and total bytes of the GPU."""
+    return _sound(_here().driver.memory)
+
+
+def ring(wanted: Ring) -> int:
+    """Make buffer sets for timing, each run once. Raises LaunchRefused, InfraError; a fault there is told by the first lap."""
+    here = _here()
+    module = _module(here, wanted.work.module)
+    geometries = [admit(here.driver, here.gpu, module, each, here.allowed) for each in wanted.work.launches]
+    return _sound(lambda: here.rings.make(wanted, module, geometries, _harness(here, "hold")))
+
+
+def lap(asked: Lap) -> Lapped:
+    """Time one window."""
+    here = _here()
+    try:
+        done = here.rings.lap(asked)
+    except DriverError as error:
+        if error.name not in KERNEL_FAULTS:
+            raise broken(error) from None
+        done = Lapped(0.0, Stop(error.name, 0))
+    here.spent = done.stop is not None
+    return done
+
+
+def exported(number: int, which: int, buffer: str) -> bytes:
+    """Handle of a buffer of one set of a ring, for another process on this GPU."""
+    here = _here()
+    return _sound(lambda: here.driver.export(here.rings.address(number, which, buffer)))
+
+
+def unring(number: int) -> None:
+    """Free a ring."""
+    here = _here()
+    if not here.spent:
+        _sound(lambda: here.rings.drop(number))
+
+
+def _furnish(here: _Service, asked: Run, places: Mapping[str, Place]) -> None:
+    """Contents of all buffers, and red zones."""
+    here.memory.stain(places, asked.poison)
+    for spec in asked.work.buffers:
+        furnish(here.driver, spec, places[spec.name].address)
+
+
+def _launch_all(
+    here: _Service, asked: Run, module: Module, geometries: Sequence[Geometry], places: Mapping[str, Place]
+) -> Stop | None:
+    """All launches, each waited for; how it stopped, or None. Raises DriverError for a launch that is refused."""
+    driver = here.driver
+    params = param_spaces(driver, asked.work, {name: place.address for name, place in places.items()})
+    one = Geometry((1, 1, 1), (32, 1, 1))
+    for _ in range(asked.dummies):
+        driver.launch(_harness(here, "nothing"), one, b"", ())
+    _stain_shared(here, asked.poison)
+    for number, (launch, geometry, space) in enumerate(
+        zip(asked.work.launches, geometries, params, strict=True)
+    ):
+        began = time.monotonic()
+        try:
+            driver.launch(module.functions[launch.entry], geometry, space.data, space.offsets)
+            driver.record(here.event)
+            if not wait(driver, here.event, asked.launch_seconds):
+                return Stop("TIMEOUT", number, time.monotonic() - began)
+        except DriverError as error:
+            if error.name in KERNEL_FAULTS:
+                return Stop(error.name, number, time.monotonic() - began)
+            raise
+    try:
+        driver.settle()
+    except DriverError as error:
+        if error.name in KERNEL_FAULTS:
+            return Stop(error.name, len(params) - 1)
+        raise
+    return None
+
+
+def _collect(here: _Service, asked: Run, module: Module, places: Mapping[str, Place]) -> Ran:
+    driver = here.driver
+    text, dropped = _text(here.printed, asked.stdout_bytes)
+    values: dict[str, bytes] = {}
+    for name in asked.globals:
+        found = driver.variable(module.handle, name)
+        if found is None:
+            raise InfraError(f"the module has no variable {name}")
+        values[name] = driver.read(*found)
+    return Ran(
+        buffers={
+            each.name: driver.read(places[each.name].address, each.bytes)
+            for each in asked.work.buffers
+            if each.back
+        },
+        red_zones=here.memory.red_zones(places, asked.poison),
+        globals=values,
+        stdout=text,
+        stdout_dropped=dropped,
+    )
+
+
+def _stain_shared(here: _Service, byte: int) -> None:
+    """Fill the shared memory of every multiprocessor: a kernel that reads what it did not write sees `byte`."""
+    size = here.gpu.shared_optin // 16 * 16
+    geometry = Geometry(
+        (here.gpu.multiprocessors * kernels.STAIN_ROUNDS, 1, 1), (kernels.STAIN_THREADS, 1, 1), shared=size
+    )
+    here.driver.launch(_harness(here, "stain"), geometry, struct.pack("<II", size, byte * 0x01010101), (0, 4))
+
+
+def _harness(here: _Service, name: str) -> int:
+    """A kernel of our own."""
+    if not here.harness:
+        driver = here.driver
+        module = driver.load(kernels.PTX.encode() + b"\0")
+        here.harness = {
+            each: driver.function(module, each) for each in ("canary", "hold", "stain", "nothing")
+        }
+        driver.allow(here.harness["stain"], here.gpu.shared_optin // 16 * 16, False)
+    return here.harness[name]
+
+
+def _text(printed: IO[bytes], most: int) -> tuple[bytes, int]:
+    """What was printed since the last cut, up to `most` bytes, and how much more there was."""
+    size = os.fstat(printed.fileno()).st_size
+    data = os.pread(printed.fileno(), min(size, most), 0)
+    _cut(printed)
+    return data, size - len(data)
+
+
+def _cut(printed: IO[bytes]) -> None:
+    os.ftruncate(printed.fileno(), 0)
+    os.lseek(printed.fileno(), 0, os.SEEK_SET)
+
+
+def _here() -> _Service:
+    if not _SERVICE:
+        raise InfraError("the GPU worker was not started")
+    if _SERVICE[0].spent:
+        raise InfraError("a kernel faulted or hung in this GPU worker: it must be replaced")
+    return _SERVICE[0]
+
+
+def _module(here: _Service, handle: int) -> Module:
+    if handle not in here.modules:
+        raise InfraError(f"the GPU worker has no module {handle}")
+    return here.modules[handle]
+
+
+def _sound(function: Callable[[], T]) -> T:
+    """What driver calls of our own give; their errors are never a candidate's."""
+    try:
+        return function()
+    except DriverError as error:
+        raise broken(error) from None
