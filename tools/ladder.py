@@ -137,6 +137,7 @@ def check(job: Job, evaluation: Evaluation | None) -> StageResult:
     """Run every workload and compare. Raises InfraError when the device cannot tell."""
     started = time.monotonic()
     sofar, candidate, module = _climbing(job, evaluation)
+    measuring.ahead(load_task(job.task), _device(job), job.seed, mode=job.mode)
     result = checking.check(_program(job, candidate, module), load_task(job.task), _device(job), job.seed)
     made = sofar.model_copy(
         update={

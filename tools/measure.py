@@ -97,6 +97,22 @@ def measure(
         bench.close()
 
 
+def ahead(task: LoadedTask, device: Device, seed: int, *, mode: Mode = "quick") -> None:
+    """Begin what `measure` will need on a device that can time: starting torch and making large inputs takes seconds."""
+    workloads = chosen(task, mode)
+    asked = {(id(device), task.digest, each.name) for each in workloads}
+    if not device.traits.timed or asked <= _ASKED:
+        return
+    _ASKED.update(asked)
+    from tools.timing import bench
+
+    bench.ahead(task, cast("CudaDevice", device), workloads, seed)
+
+
+_ASKED: set[tuple[int, str, str]] = set()
+"""What was begun in this process: (device, task, workload)."""
+
+
 def chosen(task: LoadedTask, mode: Mode) -> list[Workload]:
     """The workloads to time, the largest last: that one alone when quick."""
     every = sorted(task.workloads(Role.MEASURE), key=lambda each: work_of(task, task.bind(each)))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -31,7 +32,7 @@ from tasks.schema import Workload
 from tools.evaluation import Clocks, Reading, Spread, Verdict
 from tools.problem import derived
 from tools.timing import referee as refereeing
-from tools.timing.arms import CALL_SECONDS, BaselineSide, KernelSide, referee_on
+from tools.timing.arms import CALL_SECONDS, PREPARE_SECONDS, BaselineSide, KernelSide, referee_on
 from tools.timing.clocks import Monitor
 from tools.timing.referee import Subject, subject_of
 from tools.timing.roof import roof_ms
@@ -192,7 +193,7 @@ class Bench:
 
     def _case(self, workload: Workload) -> _Case:
         task = self._task
-        subject = subject_of(task, workload, derived(self._seed, workload.name, "timed"))
+        subject = subject_of(task, workload, timed_seed(self._seed, workload))
         prepared = self._referee.prepare(subject)
         axes = task.bind(workload)
         shapes = task.shapes(axes)
@@ -314,6 +315,27 @@ class Bench:
             **asdict(record),
         }
         self._samples.append(kept)
+
+
+def ahead(task: LoadedTask, device: CudaDevice, workloads: Sequence[Workload], seed: int) -> None:
+    """Start the referee and make inputs in a thread; what fails there fails again, and is told, when it is needed."""
+    referee = referee_on(f"cuda:{device.slot.gpu.index}")
+
+    def work() -> None:
+        with suppress(Exception):
+            for workload in workloads:
+                referee.call(
+                    refereeing.draw,
+                    subject_of(task, workload, timed_seed(seed, workload)),
+                    seconds=PREPARE_SECONDS,
+                )
+
+    threading.Thread(target=work, name="referee ahead", daemon=True).start()
+
+
+def timed_seed(seed: int, workload: Workload) -> int:
+    """Of a timed workload's inputs: not those of check."""
+    return derived(seed, workload.name, "timed")
 
 
 def spread(values: list[float]) -> Spread:

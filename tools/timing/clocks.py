@@ -59,16 +59,8 @@ class Monitor:
     """
 
     def __init__(self, uuid: str) -> None:
-        self._nvml: Any = None
-        self._handle: Any = None
+        self._nvml, self._handle = _found(uuid)
         self._samples: list[Sample] = []
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._nvml, self._handle = pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        except Exception:  # no library, no driver, no such GPU: all the same to a reading
-            self._handle = None
 
     @property
     def sees(self) -> bool:
@@ -134,6 +126,17 @@ class Monitor:
             return question(self._nvml, self._handle)
         except Exception:  # a question that this driver or card does not answer
             return None
+
+
+def _found(uuid: str) -> tuple[Any, Any]:
+    """NVML and its handle of a GPU; (None, None) without either."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()  # counts its callers: only the first call costs anything
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except Exception:  # no library, no driver, no such GPU: all the same to a reading
+        return None, None
 
 
 def named(bits: int) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from tasks.errors import InfraError, InputError
 from tasks.expressions import evaluate
 from tasks.registry import LoadedTask, load_task
 from tasks.schema import Workload
-from tools.numerics import Expectation
+from tools.numerics import Expectation, acceptable
 from tools.timing.machine import Captured, Export, Machine, machine
 
 if TYPE_CHECKING:
@@ -114,6 +114,11 @@ class _State:
     workloads: OrderedDict[tuple[str, str], _Kept] = field(
         default_factory=OrderedDict["tuple[str, str]", _Kept]
     )
+    """(task digest, workload) → what is kept of it, the least recently used first."""
+    drawn: dict[tuple[str, str], dict[str, torch.Tensor]] = field(
+        default_factory=dict["tuple[str, str]", "dict[str, torch.Tensor]"]
+    )
+    """Inputs made ahead, still in host memory."""
 
 
 _STATES: dict[str, _State] = {}
@@ -134,6 +139,15 @@ def start(device: str) -> Info:
         _STATES[device] = _State(made, int(made.room() * KEPT_SHARE))
     here = _STATES[device].machine
     return Info(here.uuid, str(torch.__version__), str(torch.version.cuda or ""), here.room())
+
+
+def draw(device: str, subject: Subject) -> None:
+    """Make the inputs ahead of `prepare`, without touching the GPU, on which others may be timing."""
+    start(device)
+    state, key = _STATES[device], (subject.digest, subject.workload)
+    if key not in state.workloads and key not in state.drawn:
+        task, workload = _named(subject)
+        state.drawn[key] = task.make_inputs(workload, subject.seed)
 
 
 def prepare(device: str, subject: Subject) -> Prepared:
@@ -209,8 +223,6 @@ def snapshot(
 
 def judge(device: str, subject: Subject) -> tuple[Judged, ...]:
     """Judge the snapshots, by the rule of `tools.numerics`, and forget them."""
-    from tools.numerics import acceptable
-
     kept = _kept(device, subject)
     taken, kept.snapshots = kept.snapshots, []
     found: list[Judged] = []
@@ -249,24 +261,31 @@ def _kept(device: str, subject: Subject) -> _Kept:
     if key in state.workloads:
         state.workloads.move_to_end(key)
         return state.workloads[key]
-    task = load_task(subject.task)
-    if task.digest != subject.digest:
-        raise InfraError(
-            f"task {task.task.name} in {subject.task} was changed while a candidate was judged on it: judge again"
-        )
-    made = _made(state.machine, task, subject)
+    task, workload = _named(subject)
+    drawn = state.drawn.pop(key, None)
+    if drawn is None:
+        drawn = task.make_inputs(workload, subject.seed)
+    made = _made(state.machine, task, workload, drawn)
     state.workloads[key] = made
     _bounded(state)
     return made
 
 
-def _made(here: Machine, task: LoadedTask, subject: Subject) -> _Kept:
+def _named(subject: Subject) -> tuple[LoadedTask, Workload]:
+    task = load_task(subject.task)
+    if task.digest != subject.digest:
+        raise InfraError(
+            f"task {task.task.name} in {subject.task} was changed while a candidate was judged on it: judge again"
+        )
+    for workload in task.workloads():
+        if workload.name == subject.workload:
+            return task, workload
+    raise InputError(f"task {task.task.name} has no workload called {subject.workload!r}")
+
+
+def _made(here: Machine, task: LoadedTask, workload: Workload, drawn: Mapping[str, torch.Tensor]) -> _Kept:
     """Inputs on the machine, and what the outputs must be."""
-    workload = next((each for each in task.workloads() if each.name == subject.workload), None)
-    if workload is None:
-        raise InputError(f"task {task.task.name} has no workload called {subject.workload!r}")
     axes = task.bind(workload)
-    drawn = task.make_inputs(workload, subject.seed)
     inputs = {name: tensor.to(here.device).contiguous() for name, tensor in drawn.items()}
     answers = _answers(task, inputs, axes, here.device)
     rule = task.task.tolerance
