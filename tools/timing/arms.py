@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sandbox.cuda import service, wire
 from sandbox.keeper import Keeper, Late
+from tasks.errors import CandidateError, InputError
 from tools.timing import referee as refereeing
 from tools.timing.referee import Subject
 from tools.timing.schedule import Stopped
@@ -161,3 +163,36 @@ class KernelSide:
         if self.ring is not None:
             ring, self.ring = self.ring, None
             self.worker.call(service.unring, ring, seconds=CALL_SECONDS)
+
+
+class RivalFailed(InputError):
+    """The kernel that stands for the baseline cannot be timed: it says nothing of the candidate."""
+
+
+@contextmanager
+def blamed() -> Generator[None]:
+    """What goes wrong in here is the rival's."""
+    try:
+        yield
+    except (Stopped, CandidateError) as error:
+        raise RivalFailed(
+            f"the kernel to time against does not run well: {error}; use one that passes check"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RivalSide:
+    """A candidate's side that stands for the baseline: its stop is not the candidate's."""
+
+    side: KernelSide
+
+    def prepare(self, sets: int) -> None:
+        with blamed():
+            self.side.prepare(sets)
+
+    def capture(self, window: int) -> None:
+        self.side.capture(window)
+
+    def lap(self, first: int, count: int) -> float:
+        with blamed():
+            return self.side.lap(first, count)

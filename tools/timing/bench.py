@@ -10,8 +10,8 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,14 +25,22 @@ from sandbox.cuda.slot import Slot
 from sandbox.cuda.wire import BufferSpec, Gpu, Load, Source, Stop, Work
 from sandbox.device import HANGS, Fault, Program
 from tasks.dtypes import DTYPES
-from tasks.errors import CandidateError, InfraError, InputError
+from tasks.errors import InfraError
 from tasks.expressions import evaluate
 from tasks.registry import LoadedTask
 from tasks.schema import Workload
 from tools.evaluation import Clocks, Reading, Spread, Verdict
 from tools.problem import derived
 from tools.timing import referee as refereeing
-from tools.timing.arms import CALL_SECONDS, PREPARE_SECONDS, BaselineSide, KernelSide, referee_on
+from tools.timing.arms import (
+    CALL_SECONDS,
+    PREPARE_SECONDS,
+    BaselineSide,
+    KernelSide,
+    RivalSide,
+    blamed,
+    referee_on,
+)
 from tools.timing.clocks import Monitor
 from tools.timing.referee import Subject, subject_of
 from tools.timing.roof import roof_ms
@@ -53,39 +61,6 @@ class Failed(Exception):
     def __init__(self, verdict: Verdict, note: str, fault: Fault | None = None) -> None:
         super().__init__(note)
         self.verdict, self.note, self.fault = verdict, note, fault
-
-
-class RivalFailed(InputError):
-    """The kernel that stands for the baseline cannot be timed: it says nothing of the candidate."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rival:
-    """A candidate's side that stands for the baseline: its stop is not the candidate's."""
-
-    side: KernelSide
-
-    def prepare(self, sets: int) -> None:
-        with _blamed():
-            self.side.prepare(sets)
-
-    def capture(self, window: int) -> None:
-        self.side.capture(window)
-
-    def lap(self, first: int, count: int) -> float:
-        with _blamed():
-            return self.side.lap(first, count)
-
-
-@contextmanager
-def _blamed() -> Generator[None]:
-    """What goes wrong in here is the rival's."""
-    try:
-        yield
-    except (Stopped, CandidateError) as error:
-        raise RivalFailed(
-            f"the kernel to time against does not run well: {error}; use one that passes check"
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +113,15 @@ class Bench:
             rival = None
             if self._against is not None:
                 self._rivals = self._device.beside()
-                with _blamed():
+                with blamed():
                     rival = self._load(self._rivals.slot, self._against)
         with self._device.exclusive():
             for case in cases:
                 side = KernelSide(self._device.slot, self._work(self._program, module, case))
                 if rival is not None and self._against is not None and self._rivals is not None:
-                    with _blamed():
+                    with blamed():
                         other = KernelSide(self._rivals.slot, self._work(self._against, rival, case))
-                    self._read(case, side, _Rival(other), named(self._against))
+                    self._read(case, side, RivalSide(other), named(self._against))
                     other.close()
                 else:
                     names = list(self._task.task.baselines)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from tasks.dtypes import torch_dtype
 from tasks.errors import InfraError, InputError
-from tasks.expressions import evaluate
 from tasks.registry import LoadedTask, load_task
 from tasks.schema import Workload
-from tools.numerics import Expectation, acceptable
-from tools.timing.machine import Captured, Export, Machine, machine
+from tools.numerics import acceptable
+from tools.timing.machine import Captured, Machine, machine
+from tools.timing.prepared import Kept, made, raw
 
 if TYPE_CHECKING:
     import torch
@@ -71,48 +71,12 @@ class Judged:
     text: str = ""
 
 
-@dataclass(eq=False)
-class _Kept:
-    """One workload on the machine."""
-
-    task: LoadedTask
-    axes: Mapping[str, int]
-    inputs: dict[str, torch.Tensor]
-    expected: dict[str, Expectation]
-    exports: dict[str, Export] = field(default_factory=dict[str, Export])
-    ring: list[dict[str, torch.Tensor]] = field(default_factory=list["dict[str, torch.Tensor]"])
-    stale: list[list[torch.Tensor]] = field(default_factory=list["list[torch.Tensor]"])
-    """Of each set, as many bytes as its outputs take."""
-    windows: dict[tuple[str, int, int], Captured] = field(
-        default_factory=dict[tuple[str, int, int], Captured]
-    )
-    """(baseline, first set, runs) → what replays them."""
-    snapshots: list[dict[str, torch.Tensor]] = field(default_factory=list["dict[str, torch.Tensor]"])
-
-    def bytes(self) -> int:
-        """Held on the machine, about."""
-        expected = [
-            tensor
-            for want in self.expected.values()
-            for tensor in (want.reference, want.honest, want.magnitude)
-            if tensor is not None
-        ]
-        outputs = sum(want.honest.nbytes for want in self.expected.values())
-        inputs = sum(each.nbytes for each in self.inputs.values())
-        captured = {(name, first + k) for name, first, count in self.windows for k in range(count)}
-        return (
-            sum(each.nbytes for each in expected)
-            + inputs * (2 + len(self.ring))
-            + outputs * (len(captured) + len(self.stale))
-        )
-
-
 @dataclass
 class _State:
     machine: Machine
     keep: int
-    workloads: OrderedDict[tuple[str, str], _Kept] = field(
-        default_factory=OrderedDict["tuple[str, str]", _Kept]
+    workloads: OrderedDict[tuple[str, str], Kept] = field(
+        default_factory=OrderedDict["tuple[str, str]", Kept]
     )
     """(task digest, workload) → what is kept of it, the least recently used first."""
     drawn: dict[tuple[str, str], dict[str, torch.Tensor]] = field(
@@ -166,7 +130,7 @@ def ring(device: str, subject: Subject, sets: int) -> None:
     if len(kept.ring) != sets:
         kept.windows.clear()
         kept.ring = [{name: tensor.clone() for name, tensor in kept.inputs.items()} for _ in range(sets)]
-        kept.stale = [[_raw(want.honest.clone()) for want in kept.expected.values()] for _ in range(sets)]
+        kept.stale = [[raw(want.honest.clone()) for want in kept.expected.values()] for _ in range(sets)]
         _bounded(_STATES[device])
 
 
@@ -207,7 +171,7 @@ def snapshot(
     kept, here = _kept(device, subject), _STATES[device].machine
     changed: list[str] = []
     for name, handle in inputs.items():
-        pristine = _raw(kept.inputs[name])
+        pristine = raw(kept.inputs[name])
         copy = torch.empty_like(pristine)
         here.fetch(handle, copy)
         if not torch.equal(copy, pristine):
@@ -216,7 +180,7 @@ def snapshot(
     for name, handle in outputs.items():
         want = kept.expected[name]
         taken[name] = torch.empty(want.reference.shape, dtype=torch_dtype(want.dtype), device=here.device)
-        here.fetch(handle, _raw(taken[name]))
+        here.fetch(handle, raw(taken[name]))
     kept.snapshots.append(taken)
     return tuple(changed)
 
@@ -252,7 +216,7 @@ def release(device: str) -> None:
     state.machine.settle()
 
 
-def _kept(device: str, subject: Subject) -> _Kept:
+def _kept(device: str, subject: Subject) -> Kept:
     state = _STATES.get(device)
     if state is None:
         start(device)
@@ -265,10 +229,10 @@ def _kept(device: str, subject: Subject) -> _Kept:
     drawn = state.drawn.pop(key, None)
     if drawn is None:
         drawn = task.make_inputs(workload, subject.seed)
-    made = _made(state.machine, task, workload, drawn)
-    state.workloads[key] = made
+    kept = made(state.machine.device, task, workload, drawn)
+    state.workloads[key] = kept
     _bounded(state)
-    return made
+    return kept
 
 
 def _named(subject: Subject) -> tuple[LoadedTask, Workload]:
@@ -283,51 +247,7 @@ def _named(subject: Subject) -> tuple[LoadedTask, Workload]:
     raise InputError(f"task {task.task.name} has no workload called {subject.workload!r}")
 
 
-def _made(here: Machine, task: LoadedTask, workload: Workload, drawn: Mapping[str, torch.Tensor]) -> _Kept:
-    """Inputs on the machine, and what the outputs must be."""
-    axes = task.bind(workload)
-    inputs = {name: tensor.to(here.device).contiguous() for name, tensor in drawn.items()}
-    answers = _answers(task, inputs, axes, here.device)
-    rule = task.task.tolerance
-    reference, honest, magnitude = answers
-    expected = {
-        name: Expectation(
-            dtype=tensor.dtype,
-            reference=reference[name],
-            honest=honest[name],
-            magnitude=magnitude.get(name),
-            tolerance=rule,
-            terms=evaluate(rule.terms, axes),
-            exact=workload.exact,
-            nan_payload=task.task.nan_payload,
-        )
-        for name, tensor in task.task.outputs.items()
-    }
-    return _Kept(task, axes, inputs, expected)
-
-
-def _answers(
-    task: LoadedTask, inputs: Mapping[str, torch.Tensor], axes: Mapping[str, int], device: str
-) -> tuple[dict[str, torch.Tensor], ...]:
-    """Reference, honest answer and magnitude, computed where the inputs are; on the CPU when that fails."""
-
-    def all_of(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], ...]:
-        given = (
-            task.reference(tensors, axes),
-            task.honest(tensors, axes),
-            task.magnitude(tensors, axes) or {},
-        )
-        return tuple({name: tensor.to(device) for name, tensor in each.items()} for each in given)
-
-    try:
-        return all_of(inputs)
-    except Exception:
-        if device == "cpu":
-            raise
-        return all_of({name: tensor.cpu() for name, tensor in inputs.items()})
-
-
-def _window(device: str, kept: _Kept, baseline: str, first: int, count: int) -> Captured:
+def _window(device: str, kept: Kept, baseline: str, first: int, count: int) -> Captured:
     """What replays these runs; captured when it is first asked for."""
     key = (baseline, first, count)
     if key not in kept.windows:
@@ -336,13 +256,6 @@ def _window(device: str, kept: _Kept, baseline: str, first: int, count: int) -> 
         calls = [lambda inputs=inputs: kept.task.baseline(baseline, inputs, kept.axes) for inputs in chosen]
         kept.windows[key] = _STATES[device].machine.capture(calls)
     return kept.windows[key]
-
-
-def _raw(tensor: torch.Tensor) -> torch.Tensor:
-    """Its bytes, in place."""
-    import torch
-
-    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _bounded(state: _State) -> None:

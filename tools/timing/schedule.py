@@ -271,7 +271,8 @@ class _Schedule:
                 after(nth, laps[-1].first)
                 nth += 1
         sample = self.watch.look()
-        reason = drop_reason([lap.sm_mhz for lap in laps], disturbing([sample]))
+        one, other = ([lap.sm_mhz for lap in laps if lap.side == side] for side in ("A", "B"))
+        reason = drop_reason(one, other, disturbing([sample]))
         return TimedBlock(kind, tuple(laps), sample.throttle, reason)
 
     def drawn(self, blocks: int, audits: int) -> set[tuple[int, int]]:

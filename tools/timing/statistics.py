@@ -34,7 +34,7 @@ MARGIN = 0.002
 FLOORS = 2.0
 """How many noise floors it must clear besides."""
 CLOCK_SHIFT = 0.02
-"""Relative difference of the SM clock within a block above which the block is dropped."""
+"""Relative difference of the SM clock between the sides of a block above which the block is dropped."""
 MOST_DROPPED = 0.2
 """Share of dropped blocks above which nothing is claimed."""
 BLOCKS = (20, 400)
@@ -163,11 +163,15 @@ def beyond(low: float, high: float, margin: float) -> Literal["faster", "slower"
     return "slower" if high < -margin else "same"
 
 
-def drop_reason(clocks: Sequence[int | None], slowed: Sequence[str]) -> str:
-    """Why a block does not count: `clocks` (MHz) seen after its laps, `slowed`: reasons that disturb a pair; '' when it counts."""
+def drop_reason(
+    candidate: Sequence[int | None], baseline: Sequence[int | None], slowed: Sequence[str]
+) -> str:
+    """Why a block does not count, or ''. candidate, baseline: SM clocks (MHz) after their laps; slowed: reasons that disturb a pair."""
     if slowed:
         return ", ".join(sorted(set(slowed)))
-    seen = [each for each in clocks if each]
-    if seen and max(seen) > (1 + CLOCK_SHIFT) * min(seen):
-        return f"SM clock from {min(seen)} to {max(seen)} MHz"
+    one, other = ([each for each in side if each] for side in (candidate, baseline))
+    if one and other:
+        here, there = sum(one) / len(one), sum(other) / len(other)
+        if max(here, there) > (1 + CLOCK_SHIFT) * min(here, there):
+            return f"SM clock {here:.0f} MHz under the candidate, {there:.0f} MHz under the baseline"
     return ""

@@ -15,7 +15,7 @@ from sandbox.keeper import Keeper
 from tasks.dtypes import to_bytes
 from tasks.errors import InputError
 from tasks.registry import load_task
-from tools.timing import referee
+from tools.timing import prepared, referee
 from tools.timing.referee import Subject, subject_of
 
 
@@ -44,14 +44,14 @@ def file(tmp_path: Path, name: str, tensor: torch.Tensor) -> bytes:
 def test_inputs_are_the_tasks_own_and_come_from_the_childs_memory(keeper: Keeper) -> None:
     info = keeper.call(referee.start, "cpu", seconds=60)
     assert info.torch == torch.__version__
-    prepared = keeper.call(referee.prepare, "cpu", SMALL, seconds=60)
+    given_out = keeper.call(referee.prepare, "cpu", SMALL, seconds=60)
     task = load_task("affine")
     workload = next(each for each in task.workloads() if each.name == "odd")
     wanted = to_bytes(task.make_inputs(workload, 7)["x"])
-    assert prepared.sizes == {"x": 4 * 1023}
-    given = np.frombuffer(Path(prepared.handles["x"].decode()).read_bytes(), np.uint8)
+    assert given_out.sizes == {"x": 4 * 1023}
+    given = np.frombuffer(Path(given_out.handles["x"].decode()).read_bytes(), np.uint8)
     assert np.array_equal(given, wanted)
-    assert f"/proc/{keeper.pid}/" in prepared.handles["x"].decode()
+    assert f"/proc/{keeper.pid}/" in given_out.handles["x"].decode()
     assert keeper.pid != os.getpid()
 
 
@@ -146,10 +146,10 @@ def test_the_reference_falls_back_to_the_cpu_where_the_device_cannot(monkeypatch
 
     monkeypatch.setattr(task._module, "reference", refuse_meta)
     inputs = {"x": torch.ones(3)}
-    reference, *_ = referee._answers(task, inputs, {"n": 3}, "cpu")
+    reference, *_ = prepared.answers(task, inputs, {"n": 3}, "cpu")
     assert reference["y"].tolist() == [3, 3, 3]
     with pytest.raises(Exception, match="not implemented"):
-        referee._answers(task, {"x": torch.ones(3, device="meta")}, {"n": 3}, "cpu")
+        prepared.answers(task, {"x": torch.ones(3, device="meta")}, {"n": 3}, "cpu")
     assert asked == ["cpu", "meta"]
 
 

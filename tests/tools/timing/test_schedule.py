@@ -173,6 +173,11 @@ def test_blocks_on_a_hot_or_restless_card_are_dropped() -> None:
     hot, _ = timed(Card(reasons=("hw_thermal_slowdown", "sw_power_cap")), 1.0, 1.0)
     assert {each.dropped for each in hot.blocks} == {"hw_thermal_slowdown"}
     assert compare(hot.timed(), 0).verdict == "unstable"
+    torn = Card()
+    clocks = itertools.cycle([1980, 1800, 1980])
+    torn.sm = lambda: next(clocks)  # type: ignore[method-assign]
+    made, _ = timed(torn, 1.0, 1.0)
+    assert any(each.dropped.startswith("SM clock") for each in made.blocks)
     capped, _ = timed(Card(reasons=("sw_power_cap",)), 1.0, 1.0)
     assert {each.dropped for each in capped.blocks} == {""}
 
