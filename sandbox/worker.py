@@ -113,11 +113,11 @@ def _parents() -> dict[int, int]:
 
 
 def _limit(memory: int) -> None:
-    if memory:
-        limits = ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_AS, memory + ADDRESS_SPACE_SLACK))
-        for which, value in limits:
-            hard = resource.getrlimit(which)[1]
-            resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+    """Set the limits. Without one of its own a worker does not keep its parent's: a GPU's driver reserves far more than it uses."""
+    for which, value in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_AS, memory + ADDRESS_SPACE_SLACK)):
+        hard = resource.getrlimit(which)[1]
+        wanted = value if memory else hard
+        resource.setrlimit(which, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

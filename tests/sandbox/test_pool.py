@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from sandbox import pool as pools
 from sandbox.device import Fault, FaultKind
+from sandbox.keeper import Keeper
 from sandbox.pool import Pool
 from sandbox.ptx.plan import PlanError
 from tasks.errors import CannotJudge, InfraError, PtxmendError, WorkerLost
@@ -41,6 +43,19 @@ def chatter() -> str:
     os.write(1, b"\x00" * 100_000)
     os.write(2, b"noise\n" * 1000)
     return "real"
+
+
+def own_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_AS)[0]
+
+
+def limits() -> tuple[int, int]:
+    """Of this worker, and of a keeper's worker that it starts."""
+    keeper = Keeper()
+    try:
+        return own_limit(), keeper.call(own_limit, seconds=30)
+    finally:
+        keeper.kill()
 
 
 def refuse(kind: str) -> None:
@@ -219,3 +234,13 @@ async def test_a_function_that_is_not_importable_is_refused(pool: Pool) -> None:
     with contextlib.suppress(AttributeError), pytest.raises(Exception, match="pickle"):
         await pool.call(lambda: 1)
     assert await pool.call(double, 4) == 8
+
+
+async def test_a_worker_without_a_limit_does_not_keep_that_of_the_worker_it_comes_from() -> None:
+    pool = Pool(1, memory_bytes=2 << 30, seconds=60)
+    try:
+        limited, free = await pool.call(limits)
+    finally:
+        await pool.close()
+    assert limited < 20 << 30
+    assert free == resource.getrlimit(resource.RLIMIT_AS)[1]
