@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 from sandbox.cuda import service, wire
 from sandbox.keeper import Keeper, Late
-from tasks.errors import CandidateError, InputError
+from tasks.errors import CandidateError, InputError, WorkerLost
 from tools.timing import referee as refereeing
 from tools.timing.referee import Subject
 from tools.timing.schedule import Stopped
@@ -143,9 +143,13 @@ class KernelSide:
         limit = LAUNCH_SECONDS * count * len(self.work.launches) + MARGIN_SECONDS
         try:
             lapped = self.worker.call(service.lap, asked, seconds=limit)
-        except Late:
-            raise Stopped(wire.Stop("TIMEOUT", 0, limit)) from None
+        except WorkerLost as lost:
+            self.ring = None  # it went with its worker
+            if isinstance(lost, Late):
+                raise Stopped(wire.Stop("TIMEOUT", 0, limit)) from None
+            raise
         if lapped.stop is not None:
+            self.ring = None
             raise Stopped(lapped.stop)
         return lapped.ms
 

@@ -118,16 +118,20 @@ class Bench:
         with self._device.exclusive():
             for case in cases:
                 side = KernelSide(self._device.slot, self._work(self._program, module, case))
-                if rival is not None and self._against is not None and self._rivals is not None:
-                    with blamed():
-                        other = KernelSide(self._rivals.slot, self._work(self._against, rival, case))
-                    self._read(case, side, RivalSide(other), named(self._against))
-                    other.close()
-                else:
-                    names = list(self._task.task.baselines)
-                    for name in names[:1] if self._mode == "quick" else names:
-                        self._read(case, side, BaselineSide(self._referee, case.subject, name), name)
-                side.close()
+                try:
+                    for other, name in self._others(case, rival):
+                        self._read(case, side, other, name)
+                finally:
+                    side.close()
+
+    def _others(self, case: _Case, rival: int | None) -> list[tuple[Side, str]]:
+        """What to time against, with names. rival: the module of the candidate that stands for the baselines."""
+        if rival is not None and self._against is not None and self._rivals is not None:
+            with blamed():
+                work = self._work(self._against, rival, case)
+            return [(RivalSide(KernelSide(self._rivals.slot, work)), named(self._against))]
+        names = list(self._task.task.baselines)[: 1 if self._mode == "quick" else None]
+        return [(BaselineSide(self._referee, case.subject, name), name) for name in names]
 
     def clocks(self) -> Clocks:
         """What the card was like."""

@@ -52,7 +52,7 @@ class Double:
         )
 
     def memory(self) -> tuple[int, int]:
-        return 1 << 28, 1 << 30
+        return (1 << 28) - sum(map(len, self.memories.values())), 1 << 30
 
     def granularity(self) -> int:
         return 0

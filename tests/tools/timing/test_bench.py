@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.cuda import service
 from sandbox.cuda.device import CudaDevice
 from sandbox.device import FaultKind, Program
 from sandbox.ptx.candidate import read_candidate
@@ -152,11 +153,13 @@ def test_nothing_stays_loaded_or_allocated_from_candidate_to_candidate(
     worker, judge = device.slot.pid, referee.pid
     assert worker is not None
     assert judge is not None
-    before = len(list(Path(f"/proc/{judge}/fd").iterdir()))
-    for _ in range(3):
-        measured(device, task, "right 500")
+    files = len(list(Path(f"/proc/{judge}/fd").iterdir()))
+    free = device.slot.call(service.memory, seconds=10)
+    for words in ("right 500", "wrong 500", "scribble 500"):
+        measured(device, task, words)
     assert (device.slot.pid, referee.pid) == (worker, judge)
-    assert len(list(Path(f"/proc/{judge}/fd").iterdir())) == before
+    assert len(list(Path(f"/proc/{judge}/fd").iterdir())) == files
+    assert device.slot.call(service.memory, seconds=10) == free
 
 
 def test_inputs_are_drawn_ahead_once(
