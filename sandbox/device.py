@@ -199,6 +199,8 @@ class Counts:
     by_site: Mapping[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
     threads: int = 0
     """Thread-instructions in all."""
+    bytes_by_site: Mapping[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    """Bytes that copies moved whose size stands in a register, where a device counts them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ import numpy as np
 from sandbox.device import (
     HANGS,
     Bytes,
-    Counts,
     Device,
     Fault,
     FaultKind,
@@ -43,8 +42,8 @@ from sandbox.device import (
 )
 from sandbox.ptx.plan import PlanError
 from tasks.dtypes import DTYPES, from_bytes
-from tasks.errors import CannotJudge, LaunchRefused
-from tasks.schema import Role, Workload
+from tasks.errors import LaunchRefused
+from tasks.schema import Role
 from tools.evaluation import Mismatch, Numerics, Verdict, Warning_
 from tools.explain import explain
 from tools.numerics import judge
@@ -76,6 +75,8 @@ SECONDS = 60.0
 LAUNCH_SECONDS = (1.0, 1e-8)
 """Wall time of one launch on a GPU: a base, and so much for each FLOP and byte of the task's own work; a naive kernel does many times
 the work, and other processes may use the GPU meanwhile."""
+PRINTING = 10.0
+"""How much longer a launch of a module that prints may take on a GPU: its threads print one after the other."""
 DUMMIES = 4
 """Launches of the harness before a run on a GPU, at the most."""
 FAULT_VERDICT = {kind: Verdict.HANG if kind in HANGS else Verdict.FAULT for kind in FaultKind}
@@ -130,23 +131,6 @@ def check(program: Program, task: LoadedTask, device: Device, seed: int) -> Chec
         return CheckResult(Verdict.BAD_PLAN, f"the launch plan cannot be used: {error}")
     finally:
         bench.close()
-
-
-def count(program: Program, task: LoadedTask, device: Device, seed: int) -> tuple[Workload, Counts]:
-    """Run the cheapest `emulate` workload once and count what it executes, for a candidate that check
-    passed.
-    """
-    chosen = named_workloads(task, (Role.EMULATE,)) or named_workloads(task, ROLES)
-    if not chosen:
-        raise CannotJudge(f"task {task.task.name} has no workload to count instructions on; give it one")
-    workload, name = chosen[0]
-    bench = _Bench(program, device)
-    try:
-        made = problem(task, workload, name, derived(seed, name, 0))
-        outcome = bench.run(Trial(made, made.filled(FILLS[0]), False, 0))
-    finally:
-        bench.close()
-    return workload, outcome.counts
 
 
 def _walk(bench: _Bench, task: LoadedTask, seed: int) -> CheckResult:
@@ -225,16 +209,11 @@ class _Bench:
     def run(self, trial: Trial) -> Outcome:
         """One run as it comes, after an unwritten read again with such reads allowed."""
         made = trial.problem
-        base, each = STEPS
-        steps = base + each * work_of(made.task, made.axes)
-        base, each = LAUNCH_SECONDS
-        limits = Limits(
-            steps,
-            SECONDS,
+        limits = replace(
+            limits_of(made, self.program),
             on_unwritten=self.on_unwritten,
             poison=trial.residue,
             order=trial.order,
-            launch_seconds=base + each * work_of(made.task, made.axes),
             placement=trial.placement,
             dummies=self.random.randrange(DUMMIES + 1),
         )
@@ -289,7 +268,7 @@ class _Bench:
             for name in changed:
                 self._warn("input_mutated", f"the kernel changed its input {name}", None)
             self._wrong(trial, (), "input_mutated", changed)
-        mismatches, reason, worst = _judge(trial, outcome)
+        mismatches, reason, worst = compared(trial, outcome)
         self.worst = max(self.worst, worst)
         if mismatches:
             self._wrong(trial, mismatches, self._cause(trial, reason, outcome))
@@ -306,7 +285,7 @@ class _Bench:
 
     def _right(self, trial: Trial) -> bool:
         outcome = self.run(trial)
-        return outcome.fault is None and not _judge(trial, outcome)[0]
+        return outcome.fault is None and not compared(trial, outcome)[0]
 
     def _cause(self, trial: Trial, reason: str, seen: Outcome) -> str:
         """Why it is wrong: tell what only shows after earlier launches, over old answers, or with other
@@ -406,6 +385,16 @@ class _Bench:
         return self.stdout.decode("utf-8", "replace")
 
 
+def limits_of(made: Problem, program: Program) -> Limits:
+    """What a run on a problem may take, by the task's own work."""
+    work = work_of(made.task, made.axes)
+    base, each = STEPS
+    seconds, slow = LAUNCH_SECONDS
+    prints = any(function.name == "vprintf" for function in program.module.functions)
+    patience = PRINTING if prints else 1.0
+    return Limits(base + each * work, SECONDS, launch_seconds=patience * (seconds + slow * work))
+
+
 def twin_of(trial: Trial) -> Trial:
     """The same run over the other pattern and the other residue, at other addresses."""
     byte = (
@@ -432,7 +421,7 @@ def _mutated(trial: Trial, outcome: Outcome) -> tuple[str, ...]:
     return tuple(name for name, data in pristine.items() if not np.array_equal(outcome.buffers[name], data))
 
 
-def _judge(trial: Trial, outcome: Outcome) -> tuple[tuple[Mismatch, ...], str, float]:
+def compared(trial: Trial, outcome: Outcome) -> tuple[tuple[Mismatch, ...], str, float]:
     """Mismatches of all outputs, the reason of the first, and the largest error over tolerance."""
     mismatches: list[Mismatch] = []
     reason, worst = "", 0.0

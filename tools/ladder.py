@@ -158,10 +158,8 @@ def prove(job: Job, evaluation: Evaluation | None) -> StageResult:
     started = time.monotonic()
     sofar, candidate, module = _climbing(job, evaluation)
     task = load_task(job.task)
-    device = _device(job)
-    counter = device if device.traits.counts else EmulatorDevice(job.arch)
-    workload, counts = checking.count(_program(job, candidate, module), task, counter, job.seed)
-    targets = proving.prove(sofar.targets, module, counts, task.task.work, task.bind(workload))
+    proof = proving.prove(_program(job, candidate, module), task, _device(job), job.seed, sofar.targets)
+    targets = proof.targets
     rule = _rule(task, job.arch)
     reached = sofar.verdict is Verdict.CORRECT and proving.met(rule, job.require, targets)
     wanted = [target for target in targets if target.required]

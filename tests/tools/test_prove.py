@@ -6,9 +6,9 @@ import pytest
 
 from sandbox.device import Counts
 from sandbox.ptx.parser import parse_module
-from tasks.schema import TargetRule, Work
+from tasks.schema import TargetRule
 from tools.evaluation import Depth, Target
-from tools.prove import met, prove
+from tools.prove import executed, met, usage, weighed
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 MODULE = parse_module(f"""
@@ -26,8 +26,7 @@ END:
 }}
 """)
 FLOPS = 2 * 16 * 8 * 16
-WORK = Work(flops="2 * M", bytes="0")
-AXES = {"M": FLOPS * 4}
+WORK = FLOPS * 8
 
 
 def target(depth: Depth = Depth.IN_SASS, note: str = "") -> Target:
@@ -35,12 +34,13 @@ def target(depth: Depth = Depth.IN_SASS, note: str = "") -> Target:
 
 
 def proven(counts: dict[tuple[str, int, str], int], depth: Depth = Depth.IN_SASS, note: str = "") -> Target:
-    return prove((target(depth, note),), MODULE, Counts(counts), WORK, AXES)[0]
+    found = executed(target(depth, note), usage(MODULE, Counts(counts))["mma_sync"], WORK, 0)
+    return weighed(found, "changed", "small") if found.depth is Depth.EXECUTED else found
 
 
 def test_executions_and_their_share_of_the_work() -> None:
     found = proven({("k", 8, MMA): 3, ("k", 10, MMA): 1})
-    assert (found.depth, found.executed, found.met) == (Depth.EXECUTED, 4, True)
+    assert (found.depth, found.executed, found.met) == (Depth.LOAD_BEARING, 4, True)
     assert found.share == pytest.approx(0.5)
 
 
