@@ -13,7 +13,9 @@ Invariants
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -36,6 +38,20 @@ TINY = {dtype: DTYPES[dtype].tiny / eps for dtype, eps in EPS.items()}
 COARSE = EPS[DType.BF16]
 """Wrong results within this relative error look as if computed in too narrow a type."""
 MAJORITY = 0.9
+PIECE, LARGE_PIECE = 1 << 15, 1 << 22
+"""Elements that are compared at a time: on a CPU they stay in its cache, on a GPU launches do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What the root mean square of an output's error is held against.
+
+    count: elements it takes in; scale: the largest of them, by which all are divided; limit: the most it may be.
+    """
+
+    count: int
+    scale: float
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,10 @@ class Expectation:
     terms: int
     exact: bool = False
     nan_payload: bool = False
+    yardstick: list[Yardstick | None] = field(
+        default_factory=list["Yardstick | None"], repr=False, compare=False
+    )
+    """Measured when first needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,53 +102,136 @@ def judge(
     unwritten: Mask | None = None,
 ) -> Judgement:
     """Compare `got` (the output's own type and shape) with `want`; `unwritten` marks elements that nothing
-    wrote.
+    wrote. Only a failure pays for its description.
     """
+    passed, error = acceptable(got, want)
+    if passed and (unwritten is None or not unwritten.any()):
+        return Judgement(None, "", error)
     if want.dtype not in EPS:
         return _integers(got, want, workload, output, unwritten)
-    return _floats(got, want, workload, output, unwritten)
+    return _floats(got, want, workload, output, unwritten, error)
 
 
 def acceptable(got: torch.Tensor, want: Expectation) -> tuple[bool, float]:
-    """Whether `judge` would pass this output, and the largest error over tolerance; on whatever device the tensors are."""
+    """The rule itself: whether an output passes, and its largest error over tolerance (> 1 when it does not).
+
+    All tensors lie on one device, whichever; the work is done piece by piece, so that temporaries do not grow with the output.
+    """
     import torch
 
     if want.dtype not in EPS:
         right = torch.equal(got, want.reference.to(got.dtype))
         return right, 0.0 if right else float("inf")
-    actual, reference = got.to(torch.float64), want.reference.to(torch.float64)
-    rounded = reference.to(got.dtype).to(torch.float64)
+    if not got.numel():
+        return True, 0.0
+    yardstick = _yardstick(want)
+    sound = torch.ones((), dtype=torch.bool, device=got.device)
+    worst, squares = torch.zeros(2, dtype=torch.float64, device=got.device)
+    for actual, part in zip(got.reshape(-1).split(_step(got)), _parts(want), strict=True):
+        right, error, share = _compared(actual, part, want)
+        sound = sound & right.all()
+        worst = torch.maximum(worst, share.max())
+        if yardstick is not None:
+            gap = torch.where(part.counted, error / yardstick.scale, 0.0)
+            squares = squares + torch.dot(gap, gap)
+    largest = float(worst)
+    if not sound:
+        return False, max(largest, 1.0)
+    excess = 0.0 if yardstick is None else math.sqrt(float(squares) / yardstick.count) / yardstick.limit
+    return (True, min(largest, 1.0)) if excess <= 1 else (False, excess)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of the elements of an `Expectation`, in one dimension."""
+
+    reference: torch.Tensor
+    narrow: torch.Tensor
+    """The reference rounded to the output's type."""
+    honest: torch.Tensor
+    magnitude: torch.Tensor
+    counted: torch.Tensor
+    """Elements whose error the root mean square takes in: those where all of these are finite."""
+
+
+def _step(tensor: torch.Tensor) -> int:
+    return PIECE if tensor.device.type == "cpu" else LARGE_PIECE
+
+
+def _parts(want: Expectation) -> Iterator[_Part]:
+    import torch
+
+    step = _step(want.reference)
+    references = want.reference.reshape(-1).split(step)
+    honests = want.honest.reshape(-1).split(step)
+    magnitudes = references if want.magnitude is None else want.magnitude.reshape(-1).split(step)
+    for exact, near, size in zip(references, honests, magnitudes, strict=True):
+        reference, narrow, honest = exact.to(torch.float64), exact.to(near.dtype), near.to(torch.float64)
+        counted = torch.isfinite(reference) & torch.isfinite(narrow) & torch.isfinite(honest)
+        yield _Part(reference, narrow, honest, size.to(torch.float64).abs(), counted)
+
+
+def _compared(
+    got: torch.Tensor, part: _Part, want: Expectation
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Which elements are right, their errors, and their errors over tolerance (infinite for a mismatch in kind)."""
+    import torch
+
+    actual, rounded = got.to(torch.float64), part.narrow.to(torch.float64)
     same = (actual == rounded) | (torch.isnan(actual) & torch.isnan(rounded))
     if want.nan_payload:
-        kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-        kind = kinds[got.element_size()]
-        alike = got.contiguous().view(kind) == reference.to(got.dtype).contiguous().view(kind)
+        kind = _kind(got)
+        alike = got.contiguous().view(kind) == part.narrow.contiguous().view(kind)
         same &= ~torch.isnan(rounded) | alike
-    error, finite = (actual - reference).abs(), torch.isfinite(reference)
+    error = (actual - part.reference).abs()
     if want.exact:
-        return bool(same.all()), 0.0 if bool(same.all()) else float("inf")
+        right, allowed = same, torch.full_like(error, TINY[want.dtype])
+    else:
+        allowed = _allowed(part.reference, part.magnitude, want)
+        right = same | (torch.isfinite(part.reference) & (error <= allowed))
+    share = torch.nan_to_num(error / allowed, nan=float("inf")).masked_fill(same, 0.0)
+    return right, error, share
+
+
+def _allowed(reference: torch.Tensor, magnitude: torch.Tensor, want: Expectation) -> torch.Tensor:
+    """|y − r| ≤ factor · (eps(output) · |r| + eps(accumulate) · sqrt(terms) · magnitude) + tiny."""
     rule = want.tolerance
-    size = reference.abs()
-    magnitude = size if want.magnitude is None else want.magnitude.to(torch.float64)
-    gathered = EPS.get(rule.accumulate, 0.0) * float(np.sqrt(max(want.terms, 1))) * magnitude
-    allowed = rule.factor * (EPS[want.dtype] * size + gathered) + TINY[want.dtype]
-    right = same | (finite & (error <= allowed))
-    share = torch.where(same, torch.zeros_like(error), error / allowed)
-    worst = float(torch.nan_to_num(share, nan=float("inf")).max()) if share.numel() else 0.0
-    if not bool(right.all()):
-        return False, max(worst, 1.0)
-    honest = want.honest.to(torch.float64)
-    counted = finite & torch.isfinite(actual) & torch.isfinite(honest)
-    if not bool(counted.any()):
-        return True, min(worst, 1.0)
-    scale = float(size[counted].max()) or 1.0
+    return rule.factor * (EPS[want.dtype] * reference.abs() + _gathered(want) * magnitude) + TINY[want.dtype]
 
-    def rms(values: torch.Tensor) -> float:
-        return float(torch.sqrt(torch.mean(torch.square(values[counted] / scale))))
 
-    floor = EPS[want.dtype] * rms(reference) + rms(gathered) / 2 + TINY[want.dtype] / scale
-    excess = rms(actual - reference) / (rule.rms_ratio * rms(honest - reference) + floor)
-    return (True, min(worst, 1.0)) if excess <= 1 else (False, excess)
+def _gathered(want: Expectation) -> float:
+    return EPS.get(want.tolerance.accumulate, 0.0) * math.sqrt(max(want.terms, 1))
+
+
+def _yardstick(want: Expectation) -> Yardstick | None:
+    """Measured once for each expectation."""
+    if not want.yardstick:
+        want.yardstick.append(None if want.exact else _measured(want))
+    return want.yardstick[0]
+
+
+def _measured(want: Expectation) -> Yardstick | None:
+    """Root mean square of the honest answer's error, and a floor of about one rounding; None when nothing is finite."""
+    import torch
+
+    def masked(part: _Part, values: torch.Tensor) -> torch.Tensor:
+        return torch.where(part.counted, values, 0.0)
+
+    count, scale = 0, 0.0
+    for part in _parts(want):
+        count += int(part.counted.sum())
+        scale = max(scale, float(masked(part, part.reference.abs()).max()))
+    if not count:
+        return None
+    scale = scale or 1.0
+    sums = torch.zeros(3, dtype=torch.float64, device=want.reference.device)
+    for part in _parts(want):
+        rows = (part.reference, part.magnitude, part.honest - part.reference)
+        scaled = torch.stack([masked(part, each) / scale for each in rows])
+        sums = sums + torch.linalg.vecdot(scaled, scaled)
+    size, magnitude, honesty = (math.sqrt(float(each) / count) for each in sums)
+    floor = EPS[want.dtype] * size + _gathered(want) * magnitude / 2 + TINY[want.dtype] / scale
+    return Yardstick(count, scale, want.tolerance.rms_ratio * honesty + floor)
 
 
 def _integers(
@@ -151,75 +254,33 @@ def _integers(
 
 
 def _floats(
-    got: torch.Tensor, want: Expectation, workload: str, output: str, unwritten: Mask | None
+    got: torch.Tensor, want: Expectation, workload: str, output: str, unwritten: Mask | None, excess: float
 ) -> Judgement:
-    import torch
-
-    actual: Floats = got.to(torch.float64).cpu().numpy()
-    reference: Floats = want.reference.to(torch.float64).cpu().numpy()
-    rounded: Floats = want.reference.to(got.dtype).to(torch.float64).cpu().numpy()
+    """The description of a failure. excess: the error that `acceptable` found."""
+    actual: Floats = got.double().cpu().numpy()
+    reference: Floats = want.reference.double().cpu().numpy()
     missing = np.zeros(actual.shape, np.bool_) if unwritten is None else unwritten
-    with np.errstate(all="ignore"):
-        same = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
-        if want.nan_payload:
-            same &= ~np.isnan(rounded) | (_ordered(got) == _ordered(want.reference.to(got.dtype)))
-        error = np.abs(actual - reference)
-        allowed = np.zeros_like(reference) if want.exact else _allowed(reference, want)
-        right = same if want.exact else same | (np.isfinite(reference) & (error <= allowed))
-        wrong = ~right | missing
-        worst = np.where(same, 0.0, error / np.where(allowed > 0, allowed, TINY[want.dtype]))
-        largest = float(np.max(np.where(np.isnan(worst), np.inf, worst), initial=0.0))
+    compared = [
+        _compared(some, part, want)
+        for some, part in zip(got.reshape(-1).split(_step(got)), _parts(want), strict=True)
+    ]
+    right, error, share = (
+        np.concatenate([each[which].cpu().numpy() for each in compared]).reshape(actual.shape)
+        for which in range(3)
+    )
+    wrong = ~right | missing
     if wrong.any():
         mismatch = _mismatch(workload, output, actual, reference, wrong, missing)
         ulps = _ulps(got, want.reference.to(got.dtype), wrong)
         reason = _reason(actual, reference, error, wrong, missing, want)
-        return Judgement(mismatch.model_copy(update={"max_ulp": ulps}), reason, max(largest, 1.0))
-    if want.exact or (excess := _rms_excess(actual, reference, want)) <= 1:
-        return Judgement(None, "", min(largest, 1.0))
+        largest = float(share.max(initial=1.0))
+        return Judgement(mismatch.model_copy(update={"max_ulp": ulps}), reason, largest)
     mismatch = _mismatch(workload, output, actual, reference, error > 0, missing)
     ulps = _ulps(got, want.reference.to(got.dtype), error > 0)
     pattern = (
         f"each element is within tolerance, but the error as a whole is {excess:.3g} times what is allowed"
     )
     return Judgement(mismatch.model_copy(update={"max_ulp": ulps, "pattern": pattern}), "precision", excess)
-
-
-def _allowed(reference: Floats, want: Expectation) -> Floats:
-    """|y − r| ≤ factor · (eps(output) · |r| + eps(accumulate) · sqrt(terms) · magnitude) + tiny."""
-    rule = want.tolerance
-    size = np.abs(reference)
-    gathered = EPS.get(rule.accumulate, 0.0) * np.sqrt(max(want.terms, 1)) * _magnitude(reference, want)
-    return rule.factor * (EPS[want.dtype] * size + gathered) + TINY[want.dtype]
-
-
-def _rms_excess(actual: Floats, reference: Floats, want: Expectation) -> float:
-    """Root mean square error over what is allowed: that of the honest answer, and a floor of about one
-    rounding.
-    """
-    import torch
-
-    honest: Floats = want.honest.to(torch.float64).cpu().numpy()
-    finite = np.isfinite(reference) & np.isfinite(actual) & np.isfinite(honest)
-    if not finite.any():
-        return 0.0
-    scale = float(np.max(np.abs(reference[finite]))) or 1.0
-
-    def rms(values: Floats) -> float:
-        return float(np.sqrt(np.mean(np.square(values[finite] / scale))))
-
-    gathered = (
-        EPS.get(want.tolerance.accumulate, 0.0)
-        * np.sqrt(max(want.terms, 1))
-        * rms(_magnitude(reference, want))
-    )
-    floor = EPS[want.dtype] * rms(reference) + gathered / 2 + TINY[want.dtype] / scale
-    with np.errstate(invalid="ignore"):  # infinite elements were judged before, one by one
-        error, honesty = actual - reference, honest - reference
-    return rms(error) / (want.tolerance.rms_ratio * rms(honesty) + floor)
-
-
-def _magnitude(reference: Floats, want: Expectation) -> Floats:
-    return np.abs(reference) if want.magnitude is None else want.magnitude.double().cpu().numpy()
 
 
 def _reason(
@@ -277,10 +338,14 @@ def _mismatch(
 
 def _ordered(values: torch.Tensor) -> npt.NDArray[Any]:
     """The bit patterns of a float tensor as signed integers."""
+    return values.contiguous().view(_kind(values)).cpu().numpy().astype(np.int64)
+
+
+def _kind(values: torch.Tensor) -> torch.dtype:
+    """The signed integers as wide as these floats."""
     import torch
 
-    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return values.contiguous().view(kinds[values.element_size()]).cpu().numpy().astype(np.int64)
+    return {2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
 
 
 def _ulps(got: torch.Tensor, rounded: torch.Tensor, wrong: Mask) -> int | None:
