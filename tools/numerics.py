@@ -38,7 +38,7 @@ TINY = {dtype: DTYPES[dtype].tiny / eps for dtype, eps in EPS.items()}
 COARSE = EPS[DType.BF16]
 """Wrong results within this relative error look as if computed in too narrow a type."""
 MAJORITY = 0.9
-PIECE, LARGE_PIECE = 1 << 15, 1 << 22
+PIECE, LARGE_PIECE = 1 << 16, 1 << 22
 """Elements that are compared at a time: on a CPU they stay in its cache, on a GPU launches do not count."""
 
 
@@ -132,8 +132,7 @@ def acceptable(got: torch.Tensor, want: Expectation) -> tuple[bool, float]:
         sound = sound & right.all()
         worst = torch.maximum(worst, share.max())
         if yardstick is not None:
-            gap = torch.where(part.counted, error / yardstick.scale, 0.0)
-            squares = squares + torch.dot(gap, gap)
+            squares = squares + _squares(part.only(error), yardstick.scale)
     largest = float(worst)
     if not sound:
         return False, max(largest, 1.0)
@@ -143,15 +142,22 @@ def acceptable(got: torch.Tensor, want: Expectation) -> tuple[bool, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some of the elements of an `Expectation`, in one dimension."""
+    """Some of the elements of an `Expectation`, in one dimension and in float64."""
 
     reference: torch.Tensor
     narrow: torch.Tensor
-    """The reference rounded to the output's type."""
-    honest: torch.Tensor
+    """The reference rounded to the output's type, in that type."""
+    rounded: torch.Tensor
+    """The same in float64."""
+    honesty: torch.Tensor
+    """Error of the honest answer."""
     magnitude: torch.Tensor
-    counted: torch.Tensor
-    """Elements whose error the root mean square takes in: those where all of these are finite."""
+    counted: torch.Tensor | None
+    """Elements where all of these are finite, whose error the root mean square takes in; None for every one."""
+
+    def only(self, values: torch.Tensor) -> torch.Tensor:
+        """Values, with 0 where an element does not count."""
+        return values if self.counted is None else values.masked_fill(~self.counted, 0.0)
 
 
 def _step(tensor: torch.Tensor) -> int:
@@ -165,10 +171,13 @@ def _parts(want: Expectation) -> Iterator[_Part]:
     references = want.reference.reshape(-1).split(step)
     honests = want.honest.reshape(-1).split(step)
     magnitudes = references if want.magnitude is None else want.magnitude.reshape(-1).split(step)
-    for exact, near, size in zip(references, honests, magnitudes, strict=True):
-        reference, narrow, honest = exact.to(torch.float64), exact.to(near.dtype), near.to(torch.float64)
-        counted = torch.isfinite(reference) & torch.isfinite(narrow) & torch.isfinite(honest)
-        yield _Part(reference, narrow, honest, size.to(torch.float64).abs(), counted)
+    for exact, honest, size in zip(references, honests, magnitudes, strict=True):
+        reference, narrow = exact.to(torch.float64), exact.to(honest.dtype)
+        rounded = narrow.to(torch.float64)
+        honesty = honest.to(torch.float64) - reference
+        finite = torch.isfinite(honesty + (rounded - reference))
+        counted = None if bool(finite.all()) else finite
+        yield _Part(reference, narrow, rounded, honesty, size.to(torch.float64).abs(), counted)
 
 
 def _compared(
@@ -177,30 +186,47 @@ def _compared(
     """Which elements are right, their errors, and their errors over tolerance (infinite for a mismatch in kind)."""
     import torch
 
-    actual, rounded = got.to(torch.float64), part.narrow.to(torch.float64)
-    same = (actual == rounded) | (torch.isnan(actual) & torch.isnan(rounded))
-    if want.nan_payload:
-        kind = _kind(got)
-        alike = got.contiguous().view(kind) == part.narrow.contiguous().view(kind)
-        same &= ~torch.isnan(rounded) | alike
-    error = (actual - part.reference).abs()
+    actual = got.to(torch.float64)
+    same = actual == part.rounded
+    if part.counted is not None:
+        nan = torch.isnan(part.rounded)
+        both = torch.isnan(actual) & nan
+        if want.nan_payload:
+            kind = _kind(got)
+            both &= got.contiguous().view(kind) == part.narrow.contiguous().view(kind)
+        same |= both
+    error = (actual - part.reference).abs_()
     if want.exact:
         right, allowed = same, torch.full_like(error, TINY[want.dtype])
     else:
-        allowed = _allowed(part.reference, part.magnitude, want)
-        right = same | (torch.isfinite(part.reference) & (error <= allowed))
-    share = torch.nan_to_num(error / allowed, nan=float("inf")).masked_fill(same, 0.0)
-    return right, error, share
+        allowed = _allowed(part, want)
+        near = error <= allowed
+        if part.counted is not None:
+            near &= torch.isfinite(part.reference)
+        right = same | near
+    share = (error / allowed).masked_fill_(same, 0.0)
+    return right, error, torch.where(torch.isnan(share), float("inf"), share)
 
 
-def _allowed(reference: torch.Tensor, magnitude: torch.Tensor, want: Expectation) -> torch.Tensor:
+def _allowed(part: _Part, want: Expectation) -> torch.Tensor:
     """|y − r| ≤ factor · (eps(output) · |r| + eps(accumulate) · sqrt(terms) · magnitude) + tiny."""
-    rule = want.tolerance
-    return rule.factor * (EPS[want.dtype] * reference.abs() + _gathered(want) * magnitude) + TINY[want.dtype]
+    gathered, factor = _gathered(want), want.tolerance.factor
+    if want.magnitude is None:
+        return part.magnitude.mul(factor * (EPS[want.dtype] + gathered)).add_(TINY[want.dtype])
+    size = part.reference.abs().mul_(EPS[want.dtype])
+    return size.add_(part.magnitude, alpha=gathered).mul_(factor).add_(TINY[want.dtype])
 
 
 def _gathered(want: Expectation) -> float:
     return EPS.get(want.tolerance.accumulate, 0.0) * math.sqrt(max(want.terms, 1))
+
+
+def _squares(values: torch.Tensor, scale: float) -> torch.Tensor:
+    """Sum of squares of values over a scale."""
+    import torch
+
+    scaled = values if scale == 1.0 else values / scale
+    return torch.dot(scaled, scaled)
 
 
 def _yardstick(want: Expectation) -> Yardstick | None:
@@ -214,21 +240,17 @@ def _measured(want: Expectation) -> Yardstick | None:
     """Root mean square of the honest answer's error, and a floor of about one rounding; None when nothing is finite."""
     import torch
 
-    def masked(part: _Part, values: torch.Tensor) -> torch.Tensor:
-        return torch.where(part.counted, values, 0.0)
-
-    count, scale = 0, 0.0
-    for part in _parts(want):
-        count += int(part.counted.sum())
-        scale = max(scale, float(masked(part, part.reference.abs()).max()))
-    if not count:
-        return None
-    scale = scale or 1.0
+    scale = 1.0
+    if want.dtype is DType.F64:  # the squares of narrower types are numbers as they are
+        scale = max(float(part.only(part.reference).abs().max()) for part in _parts(want)) or 1.0
+    count = 0
     sums = torch.zeros(3, dtype=torch.float64, device=want.reference.device)
     for part in _parts(want):
-        rows = (part.reference, part.magnitude, part.honest - part.reference)
-        scaled = torch.stack([masked(part, each) / scale for each in rows])
-        sums = sums + torch.linalg.vecdot(scaled, scaled)
+        count += part.reference.numel() if part.counted is None else int(part.counted.sum())
+        rows = (part.reference, part.magnitude, part.honesty)
+        sums = sums + torch.stack([_squares(part.only(each), scale) for each in rows])
+    if not count:
+        return None
     size, magnitude, honesty = (math.sqrt(float(each) / count) for each in sums)
     floor = EPS[want.dtype] * size + _gathered(want) * magnitude / 2 + TINY[want.dtype] / scale
     return Yardstick(count, scale, want.tolerance.rms_ratio * honesty + floor)
