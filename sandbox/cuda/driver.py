@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol
 from sandbox.cuda.wire import Attributes, Dim3, Gpu, MapSpec
 from tasks.errors import InfraError
 
-PRINTF_BYTES: Final = 1 << 20
-"""Device buffer of vprintf: what a kernel prints beyond it overwrites what it printed before."""
+PRINTF_BYTES: Final = 64 << 20
+"""Device buffer of vprintf, emptied when a run has ended. A kernel that prints more than it holds was seen not to end (H200, CUDA 13)."""
 HEAP_BYTES: Final = 1 << 20
 """Device heap of malloc; a heap outlives a launch, so it is kept small."""
 

@@ -23,7 +23,7 @@ from sandbox.cuda import kernels
 from sandbox.cuda.driver import Driver, DriverError, Geometry, pointer, wait
 from sandbox.cuda.launching import KERNEL_FAULTS, Module, admit, broken, refused
 from sandbox.cuda.memory import Memory, Place
-from sandbox.cuda.params import furnish, param_spaces
+from sandbox.cuda.params import ParamSpace, furnish, param_spaces
 from sandbox.cuda.rings import Rings
 from sandbox.cuda.wire import Gpu, Lap, Lapped, Load, Loaded, Ran, Ring, Run, Stop
 from tasks.errors import InfraError
@@ -31,6 +31,21 @@ from tasks.errors import InfraError
 T = TypeVar("T")
 HARNESS_SECONDS = 20.0
 """Time for kernels of our own."""
+
+
+@dataclass
+class _Flight:
+    """A run under way. number: of the launch that comes next, or that is waited for when `queued`."""
+
+    asked: Run
+    module: Module
+    geometries: Sequence[Geometry]
+    spaces: Sequence[ParamSpace]
+    places: Mapping[str, Place]
+    began: float
+    number: int = 0
+    queued: bool = False
+    launched: float = 0.0
 
 
 @dataclass
@@ -46,6 +61,7 @@ class _Service:
     modules: dict[int, Module] = field(default_factory=dict[int, Module])
     harness: dict[str, int] = field(default_factory=dict[str, int])
     allowed: set[tuple[int, int, bool]] = field(default_factory=set[tuple[int, int, bool]])
+    flight: _Flight | None = None
     spent: bool = False
     """A kernel faulted or hung: the context is of no more use."""
     count: int = 0
@@ -108,20 +124,19 @@ def run(asked: Run) -> Ran:
     )
     _cut(here.printed)
     _sound(lambda: _furnish(here, asked, places))
-    began = time.monotonic()
-    try:
-        stop = _launch_all(here, asked, module, geometries, places)
-    except DriverError as error:
-        raise refused(error, "the launch is refused") from None
-    seconds = time.monotonic() - began
     addresses = {name: place.address for name, place in places.items()}
-    if stop is not None:
-        here.spent = True
-        text, dropped = _text(here.printed, asked.stdout_bytes)
-        return Ran({}, stop, stdout=text, stdout_dropped=dropped, addresses=addresses, seconds=seconds)
-    done = _sound(lambda: _collect(here, asked, module, places))
-    here.memory.give_back(places)
-    return replace(done, addresses=addresses, seconds=seconds)
+    spaces = _sound(lambda: param_spaces(here.driver, asked.work, addresses))
+    here.flight = _Flight(asked, module, geometries, spaces, places, time.monotonic())
+    _sound(lambda: _prepare(here, asked))
+    return _fly(here, here.flight, asked.launch_seconds)
+
+
+def more(seconds: float) -> Ran:
+    """Wait on for a run that timed out: it may have shared the GPU with others before. Raises LaunchRefused, InfraError."""
+    here = _here()
+    if here.flight is None:
+        raise InfraError("the GPU worker has no run to wait for")
+    return _fly(here, here.flight, seconds)
 
 
 def canary() -> float:
@@ -201,34 +216,52 @@ def _furnish(here: _Service, asked: Run, places: Mapping[str, Place]) -> None:
         furnish(here.driver, spec, places[spec.name].address)
 
 
-def _launch_all(
-    here: _Service, asked: Run, module: Module, geometries: Sequence[Geometry], places: Mapping[str, Place]
-) -> Stop | None:
-    """All launches, each waited for; how it stopped, or None. Raises DriverError for a launch that is refused."""
-    driver = here.driver
-    params = param_spaces(driver, asked.work, {name: place.address for name, place in places.items()})
+def _prepare(here: _Service, asked: Run) -> None:
+    """What comes before the first launch."""
     one = Geometry((1, 1, 1), (32, 1, 1))
     for _ in range(asked.dummies):
-        driver.launch(_harness(here, "nothing"), one, b"", ())
+        here.driver.launch(_harness(here, "nothing"), one, b"", ())
     _stain_shared(here, asked.poison)
-    for number, (launch, geometry, space) in enumerate(
-        zip(asked.work.launches, geometries, params, strict=True)
-    ):
-        began = time.monotonic()
-        try:
-            driver.launch(module.functions[launch.entry], geometry, space.data, space.offsets)
-            driver.record(here.event)
-            if not wait(driver, here.event, asked.launch_seconds):
-                return Stop("TIMEOUT", number, time.monotonic() - began)
-        except DriverError as error:
-            if error.name in KERNEL_FAULTS:
-                return Stop(error.name, number, time.monotonic() - began)
-            raise
+
+
+def _fly(here: _Service, flight: _Flight, seconds: float) -> Ran:
+    """Go on with a run until it ends, stops, or a launch takes longer than `seconds`; in that case it may be gone on with."""
+    asked = flight.asked
     try:
+        stop = _launches(here, flight, seconds)
+    except DriverError as error:
+        raise refused(error, "the launch is refused") from None
+    spent = time.monotonic() - flight.began
+    addresses = {name: place.address for name, place in flight.places.items()}
+    if stop is not None:
+        here.spent = stop.code != "TIMEOUT"
+        text, dropped = _text(here.printed, asked.stdout_bytes)
+        return Ran({}, stop, stdout=text, stdout_dropped=dropped, addresses=addresses, seconds=spent)
+    done = _sound(lambda: _collect(here, asked, flight.module, flight.places))
+    here.memory.give_back(flight.places)
+    here.flight = None
+    return replace(done, addresses=addresses, seconds=spent)
+
+
+def _launches(here: _Service, flight: _Flight, seconds: float) -> Stop | None:
+    """All launches that are left, each waited for; how it stopped, or None. Raises DriverError for a launch that is refused."""
+    driver, launches = here.driver, flight.asked.work.launches
+    try:
+        while flight.number < len(launches):
+            number = flight.number
+            if not flight.queued:
+                space = flight.spaces[number]
+                function = flight.module.functions[launches[number].entry]
+                driver.launch(function, flight.geometries[number], space.data, space.offsets)
+                driver.record(here.event)
+                flight.queued, flight.launched = True, time.monotonic()
+            if not wait(driver, here.event, seconds):
+                return Stop("TIMEOUT", number, time.monotonic() - flight.launched)
+            flight.number, flight.queued = number + 1, False
         driver.settle()
     except DriverError as error:
         if error.name in KERNEL_FAULTS:
-            return Stop(error.name, len(params) - 1)
+            return Stop(error.name, min(flight.number, len(launches) - 1), time.monotonic() - flight.launched)
         raise
     return None
 
