@@ -135,7 +135,7 @@ def test_a_missing_target_is_shown(ptxmend: Command) -> None:
         (["evil"], "evil"),
         (["tasks", "show", "nope"], "no task or task folder is called 'nope'"),
         (["tasks", "show", "gelu", "--solution", "--arch", "sm_70"], "gelu has no solution for sm_70"),
-        (["tasks", "list", "--suite", "nope"], "no suite is called 'nope'; there are: starter"),
+        (["tasks", "list", "--suite", "nope"], "no suite is called 'nope'; there are: hopper, starter"),
         (["tasks", "lint", "nope"], "'nope'"),
         (["run", "-m", "recorded:no-such-cassette", "-t", "vector_add"], "no cassette 'no-such-cassette'"),
         (["run", "-m", "some-model", "-t", "vector_add"], "some-model"),

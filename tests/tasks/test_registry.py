@@ -354,11 +354,11 @@ def test_packaged_tasks_are_listed_easiest_first() -> None:
 
 
 def test_a_name_nobody_has_is_refused_with_a_guess() -> None:
-    with pytest.raises(TaskError, match=r"called 'vektor_add'; did you mean 'vector_add'\? Tasks: affine"):
+    with pytest.raises(TaskError, match=r"called 'vektor_add'; did you mean 'vector_add'\? Tasks: .*affine"):
         load_task("vektor_add")
-    with pytest.raises(TaskError, match=r"called 'zzz'\. Tasks: affine"):
+    with pytest.raises(TaskError, match=r"called 'zzz'\. Tasks: .*affine"):
         load_task("zzz")
-    with pytest.raises(TaskError, match=r"no suite is called 'zzz'; there are: starter"):
+    with pytest.raises(TaskError, match=r"no suite is called 'zzz'; there are: hopper, starter"):
         list_tasks("zzz")
 
 
