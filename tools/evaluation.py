@@ -178,6 +178,7 @@ class Numerics(Record):
         "state",
         "residue",
         "race",
+        "address",
         "input_mutated",
         "timed",
     ] = ""

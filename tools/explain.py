@@ -16,6 +16,7 @@ class _Case:
     workload: str
     before: int
     fault: Fault | None
+    orders: bool
 
 
 def explain(
@@ -25,13 +26,15 @@ def explain(
     workload: str,
     before: int,
     fault: Fault | None,
+    *,
+    orders: bool = True,
 ) -> str:
     """A sentence that names the exact cause.
 
     reason: as in Numerics. before: launches of the loaded module before the wrong one. fault: the read of
-    memory that nothing wrote.
+    memory that nothing wrote. orders: the device chose in which order warps and blocks went on.
     """
-    case = _Case(mismatches[0] if mismatches else None, mutated, workload, before, fault)
+    case = _Case(mismatches[0] if mismatches else None, mutated, workload, before, fault, orders)
     return _SENTENCES[reason](case)
 
 
@@ -49,7 +52,9 @@ def _number(value: float | None) -> str:
 
 
 def _place(fault: Fault | None) -> str:
-    return fault.message if fault is not None else "memory that nothing wrote was read"
+    if fault is not None:
+        return fault.message
+    return "it changes with what shared memory, scratch or the output held before the launch"
 
 
 def _values(case: _Case) -> str:
@@ -75,6 +80,11 @@ def _nonfinite(case: _Case) -> str:
 
 
 def _race(case: _Case) -> str:
+    if not case.orders:
+        return (
+            "right in some runs, wrong in others, on the same data, at the same addresses, over the same memory: threads race, as when a "
+            f"barrier, a fence or an atomic is missing between what one writes and another reads or writes; {_values(case)}"
+        )
     seen = f" {_place(case.fault)};" if case.fault is not None else ""
     return (
         "right when warps and blocks keep in step, wrong when one runs ahead, as it may: a barrier is missing "
@@ -86,6 +96,13 @@ def _state(case: _Case) -> str:
     return (
         f"right in {_launches(case.before)}, wrong in the next, right again after a reload: "
         f"the kernel keeps state in module variables from launch to launch; {_values(case)}"
+    )
+
+
+def _address(case: _Case) -> str:
+    return (
+        "right where buffers lie at some addresses, wrong at others, on the same data: it computes with addresses (only their low bits, or "
+        f"an alignment beyond the 256 bytes that buffers have); {_values(case)}"
     )
 
 
@@ -122,5 +139,6 @@ _SENTENCES: dict[str, Callable[[_Case], str]] = {
     "replay": _replay,
     "residue": _residue,
     "race": _race,
+    "address": _address,
     "input_mutated": _input_mutated,
 }
