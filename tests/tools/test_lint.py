@@ -39,6 +39,13 @@ def test_the_solution_of_affine_passes() -> None:
     assert errors(lint_task(load_task("affine"), solutions=True)) == set()
 
 
+def test_a_solution_that_needs_a_gpu_is_told_and_not_passed() -> None:
+    (found,) = lint_task(load_task("gemm_bf16_wgmma"), solutions=True)
+    assert (found.severity, found.kind) == ("warning", "solution")
+    assert "not tried" in found.message
+    assert "needs a real GPU" in found.message
+
+
 def test_a_task_that_zeros_pass_is_refused(tmp_path: Path) -> None:
     def loosen(text: dict[str, Any]) -> None:
         text["tolerance"] = {"factor": 1e15, "rms_ratio": 1e15}
