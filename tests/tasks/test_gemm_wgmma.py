@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sandbox.cuda.device import suiting
 from sandbox.device import Buffer, Limits, Order, Program
 from sandbox.emulator.device import EmulatorDevice
 from sandbox.ptx.candidate import read_candidate
@@ -22,8 +23,10 @@ from sandbox.ptx.printer import print_module
 from tasks.registry import load_task
 from tools.assemble import assemble
 from tools.disassemble import disassemble
+from tools.evaluation import Depth, Evaluation, Verdict
 from tools.instrument import instrument
 from tools.knockout import knocked_out
+from tools.ladder import STAGES, Job, Stage
 
 TASK = "gemm_bf16_wgmma"
 FOLDER = load_task(TASK).folder / "solutions"
@@ -197,3 +200,21 @@ def test_the_machine_code_multiplies_on_warpgroups_without_local_memory() -> Non
     names = [each.opcode for each in code]
     assert sum(name.startswith("HGMMA.64x256x16.F32.BF16") for name in names) == STEP // 16
     assert not [name for name in names if name.startswith(("LDL", "STL"))]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_both_targets_bear_the_load() -> None:
+    if not suiting("sm_90a"):
+        pytest.skip("no GPU that runs sm_90a")
+    found: Evaluation | None = None
+    for stage, function in STAGES:
+        if stage is Stage.MEASURE or (found is not None and found.stopped_at is not None):
+            break
+        found = function(Job(TASK, "sm_90a", TEXT, seed=977, device="cuda"), found).evaluation
+    assert found is not None
+    assert (found.verdict, found.targets_met) == (Verdict.CORRECT, True), found.summary
+    targets = {each.family: each for each in found.targets if each.required}
+    assert {name: each.depth for name, each in targets.items()} == dict.fromkeys(
+        ("wgmma", "tma_load"), Depth.LOAD_BEARING
+    )
+    assert (targets["wgmma"].share or 0) >= 0.99

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tasks.registry import LoadedTask, list_tasks, load_task
-from tools.lint import IMPOSTORS, MEANING, Finding, lint_task
+from tools.lint import IMPOSTORS, MEANING, Finding, _solutions, lint_task
 
 
 def doctored(
@@ -40,7 +40,7 @@ def test_the_solution_of_affine_passes() -> None:
 
 
 def test_a_solution_that_needs_a_gpu_is_told_and_not_passed() -> None:
-    (found,) = lint_task(load_task("gemm_bf16_wgmma"), solutions=True)
+    (found,) = _solutions(load_task("gemm_bf16_wgmma"))
     assert (found.severity, found.kind) == ("warning", "solution")
     assert "not tried" in found.message
     assert "needs a real GPU" in found.message
