@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from sandbox.device import Fault, Order, Outcome, Placement
-from tools.trial import FILLS, RESIDUES, ZERO, Trial, compared, leans, masked, same
+from tools.trial import FILLS, RESIDUES, ZERO, Trial, compared, elements, masked, same, untouched
 
 TRIES = 3
 """Times that an experiment is made on a device on which chance takes part."""
@@ -112,15 +112,27 @@ def _relived(bench: Bench, trial: Trial, history: Sequence[Trial]) -> bool:
 
 
 def _depends(bench: Bench, trial: Trial) -> bool:
-    """Whether the answer repeats, yet changes with what the output or memory that nothing wrote held before."""
+    """Whether the answer changes with what the output, or memory that nothing wrote, held before, more than it does by chance.
+
+    Elements tell that come out alike in three runs over one filling, and never so in three over another; how many do so by chance is
+    told by the same runs grouped across.
+    """
     if trial.stale:
         return False
-    bench.reload()
-    first, second = bench.run(trial), bench.run(trial)
-    other = RESIDUES[1] if trial.residue == RESIDUES[0] else RESIDUES[0]
-    twin = replace(trial.twin, residue=other)
-    third = bench.run(twin)
-    if first.fault or second.fault or third.fault:
+    residue = RESIDUES[1] if trial.residue == RESIDUES[0] else RESIDUES[0]
+    other = replace(trial.twin, residue=residue)
+    ones, others = ([bench.run(each) for _ in range(TRIES)] for each in (trial, other))
+    if any(each.fault for each in (*ones, *others)):
         return False
-    repeats = same({name: first.buffers[name] for name in trial.fill}, second.buffers)
-    return repeats and leans(trial, first, twin, third)
+    known = ~(untouched(trial, ones[0]) & untouched(other, others[0]))
+    rows = [elements(trial, each)[known] for each in (*ones, *others)]
+
+    def apart(order: Sequence[int]) -> int:
+        left, right_ = ([rows[index] for index in half] for half in (order[:TRIES], order[TRIES:]))
+        steady = np.logical_or(
+            *(np.logical_and(*(half[0] == each for each in half[1:])) for half in (left, right_))
+        )
+        return int((steady & np.logical_and.reduce([one != two for one in left for two in right_])).sum())
+
+    told = apart((0, 1, 2, 3, 4, 5))
+    return told > 4 * max(apart((0, 1, 3, 2, 4, 5)), apart((0, 4, 2, 3, 1, 5)))

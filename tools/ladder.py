@@ -37,6 +37,7 @@ from tools import measure as measuring
 from tools import prove as proving
 from tools.assemble import AssembleResult
 from tools.assemble import assemble as assemble_text
+from tools.enrich import enriched
 from tools.evaluation import Diagnostic, Evaluation, Numerics, Stage, Verdict, Warning_
 from tools.problem import named_workloads
 from tools.timing.schedule import Mode
@@ -138,7 +139,8 @@ def check(job: Job, evaluation: Evaluation | None) -> StageResult:
     started = time.monotonic()
     sofar, candidate, module = _climbing(job, evaluation)
     measuring.ahead(load_task(job.task), _device(job), job.seed, mode=job.mode)
-    result = checking.check(_program(job, candidate, module), load_task(job.task), _device(job), job.seed)
+    program, task, device = _program(job, candidate, module), load_task(job.task), _device(job)
+    result = enriched(checking.check(program, task, device, job.seed), program, task, device, job.seed)
     made = sofar.model_copy(
         update={
             "verdict": result.verdict,

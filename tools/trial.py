@@ -11,6 +11,7 @@ from sandbox.device import Bytes, Limits, Order, Outcome, Placement, Program
 from tasks.dtypes import DTYPES, from_bytes
 from tools.evaluation import Mismatch
 from tools.numerics import judge
+from tools.pattern import Mask
 from tools.problem import Problem, work_of
 
 FILLS = (0xFF, 0x5A)
@@ -93,28 +94,38 @@ def same(one: Mapping[str, Bytes], other: Mapping[str, Bytes]) -> bool:
     return all(np.array_equal(data, other[name]) for name, data in one.items())
 
 
+def elements(trial: Trial, outcome: Outcome) -> Bytes:
+    """All outputs end to end, each element as a void of its own bytes, so that elements compare bit for bit."""
+    rows = [
+        outcome.buffers[name].reshape(-1, DTYPES[want.dtype].bytes)
+        for name, want in trial.problem.expected.items()
+    ]
+    most = max((each.shape[1] for each in rows), default=1)
+    wide = [np.pad(each, ((0, 0), (0, most - each.shape[1]))) for each in rows]
+    whole = np.ascontiguousarray(np.concatenate(wide)) if wide else np.zeros((0, 1), np.uint8)
+    return whole.view(np.dtype((np.void, most))).reshape(-1)
+
+
+def untouched(trial: Trial, outcome: Outcome) -> Mask:
+    """Elements that hold what they held before, end to end."""
+    parts = [
+        (outcome.buffers[name] == trial.fill[name]).reshape(-1, DTYPES[want.dtype].bytes).all(axis=1)
+        for name, want in trial.problem.expected.items()
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
+
+
 def masked(trial: Trial, outcome: Outcome, twin: Trial, other: Outcome) -> Outcome:
     """The outcome with a map of what was written, told by two runs over two patterns.
 
     An element was not written when all its bytes hold the pattern they had before in both runs: an answer cannot equal both.
     """
-    written: dict[str, Bytes] = {}
+    left = untouched(trial, outcome) & untouched(twin, other)
+    written: dict[str, Mask] = {}
+    start = 0
     for name, want in trial.problem.expected.items():
-        touched = (outcome.buffers[name] != trial.fill[name]) | (other.buffers[name] != twin.fill[name])
         size = DTYPES[want.dtype].bytes
-        written[name] = np.repeat(touched.reshape(-1, size).any(axis=1), size)
+        count = outcome.buffers[name].size // size
+        written[name] = np.repeat(~left[start : start + count], size)
+        start += count
     return replace(outcome, written=written)
-
-
-def leans(trial: Trial, outcome: Outcome, twin: Trial, other: Outcome) -> bool:
-    """Whether an element that was written in both runs came out otherwise over the other pattern."""
-    for name, want in trial.problem.expected.items():
-        size = DTYPES[want.dtype].bytes
-        wrote, wrote_too = (
-            (run.buffers[name] != made.fill[name]).reshape(-1, size).any(axis=1)
-            for made, run in ((trial, outcome), (twin, other))
-        )
-        differs = (outcome.buffers[name] != other.buffers[name]).reshape(-1, size).any(axis=1)
-        if bool((wrote & wrote_too & differs).any()):
-            return True
-    return False

@@ -159,7 +159,7 @@ class CudaSession:
     def run(self, axes: Mapping[str, int], buffers: Mapping[str, Buffer], limits: Limits) -> Outcome:
         """Run every launch of the plan, in order. Raises LaunchRefused, PlanError, InfraError."""
         self.load()
-        specs = {name: _spec(buffer) for name, buffer in buffers.items()}
+        specs = {name: spec(buffer) for name, buffer in buffers.items()}
         work = to_work(self.program, self._handle, axes, specs, poison=limits.poison)
         asked = Run(
             work=work,
@@ -215,7 +215,8 @@ class CudaSession:
         )
 
 
-def _spec(buffer: Buffer) -> BufferSpec:
+def spec(buffer: Buffer) -> BufferSpec:
+    """A buffer as the worker is sent it, its contents to come back."""
     source = Source(data=buffer.data.tobytes())
     role = "output" if buffer.role == "output" else "input"
     return BufferSpec(buffer.name, buffer.data.nbytes, source, role, True, buffer.dtype, buffer.shape)
