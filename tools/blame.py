@@ -79,7 +79,8 @@ def by_chance(bench: Bench, trial: Trial, seen: Outcome, history: Sequence[Trial
     reason = compared(trial, seen)[1]
     afresh = [_afresh(bench, again) for _ in range(TRIES)]
     if all(afresh):
-        return Blame("state" if history and _relived(bench, trial, history) else "race", seen)
+        state = bool(history) and all(_relived(bench, trial, history) for _ in range(TRIES))
+        return Blame("state" if state else "race", seen)
     if any(afresh):
         return Blame("race", seen)
     made = trial.problem

@@ -61,8 +61,9 @@ def asked(
             pickle.dumps((Load(cubin, entries), Run(work, launch_seconds=seconds), gpu, driver))
         )
         carried = {key: os.environ[key] for key in CARRIED if key in os.environ}
+        paths = [os.path.abspath(each) for each in sys.path]  # the child works in another folder
         code = (
-            f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.update({carried!r}); "
+            f"import os, sys; sys.path[:] = {paths!r}; os.environ.update({carried!r}); "
             "from tools.sanitizer import main; main(sys.argv[1])"
         )
         options = ("--tool", "memcheck", "--print-limit", "1", "--save", str(report), "--xml=yes")

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
 import torch
 
 from sandbox.device import (
     HANGS,
     Buffer,
+    Bytes,
     Counts,
     Fault,
     FaultKind,
@@ -26,6 +27,7 @@ from sandbox.device import (
     OnUnwritten,
     Order,
     Outcome,
+    Placement,
     Program,
     Session,
     Traits,
@@ -83,8 +85,20 @@ def _dim(fault: Fault) -> Fault:
     return Fault(kind=kind, message=f"on the GPU, in {fault.entry}: {kind.value}", entry=fault.entry)
 
 
-Spoil = Callable[[int, Mapping[str, Buffer], Limits, dict[str, np.ndarray]], None]
-"""Changes the contents that a run leaves behind: (number of the run in its session, buffers before, limits, contents after)."""
+@dataclass(frozen=True)
+class Ran:
+    """A run of `Instant` that a spoiler may change."""
+
+    number: int
+    """Of the run in its session, from 0."""
+    place: int
+    """Stands for the addresses of its buffers."""
+    before: Mapping[str, Buffer]
+    limits: Limits
+    after: dict[str, Bytes]
+    """Contents that it leaves behind."""
+    kept: dict[str, Any]
+    """What a session keeps from run to run, as module variables do."""
 
 
 class Instant:
@@ -93,10 +107,13 @@ class Instant:
     name = "cuda"
     traits = GPU
 
-    def __init__(self, task: LoadedTask, spoil: Spoil | None = None) -> None:
+    def __init__(self, task: LoadedTask, spoil: Callable[[Ran], None] = lambda ran: None) -> None:
         self.task, self.spoil = task, spoil
         self.runs = 0
         self.loads = 0
+        self.place = 0
+        self.asked: list[tuple[Placement, int, int]] = []
+        """Of every run: placement, residue, dummies."""
 
     def load(self, program: Program) -> Session:
         self.loads += 1
@@ -107,6 +124,7 @@ class _Instant:
     def __init__(self, device: Instant) -> None:
         self.device = device
         self.count = 0
+        self.kept: dict[str, Any] = {}
 
     def run(self, axes: Mapping[str, int], buffers: Mapping[str, Buffer], limits: Limits) -> Outcome:
         device, task = self.device, self.device.task
@@ -119,8 +137,9 @@ class _Instant:
         for name, tensor in task.honest(inputs, axes).items():
             contents[name] = to_bytes(tensor)
         device.runs += 1
-        if device.spoil is not None:
-            device.spoil(self.count, buffers, limits, contents)
+        device.place += limits.placement is not Placement.KEEP
+        device.asked.append((limits.placement, limits.poison, limits.dummies))
+        device.spoil(Ran(self.count, device.place, buffers, limits, contents, self.kept))
         self.count += 1
         return Outcome(contents, None, Counts())
 
