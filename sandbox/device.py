@@ -216,7 +216,7 @@ class Outcome:
     """What vprintf printed, capped; never read as a result."""
     stdout_dropped: int = 0
     variables: Mapping[str, Bytes] = field(default_factory=dict[str, Bytes])
-    """Contents of the module variables that `Limits.variables` names."""
+    """Contents of the module variables that `Limits.variables` names, but those that the assembler dropped because nothing uses them."""
     written: Mapping[str, npt.NDArray[np.bool_]] | None = None
     """Per buffer, per byte: stored to by the kernel; None on a device that cannot see it."""
     seconds: float = 0.0

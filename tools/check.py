@@ -22,6 +22,7 @@ Rules (each closes a way in which a wrong kernel has passed somewhere)
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ from sandbox.device import (
     Placement,
     Program,
 )
+from sandbox.ptx.declarations import TYPE_BYTES
+from sandbox.ptx.nodes import Variable
 from sandbox.ptx.plan import PlanError
 from tasks.errors import LaunchRefused
 from tasks.schema import Role
@@ -63,6 +66,8 @@ AHEAD = {
 """Orders in which a missing barrier shows, and what to say before a fault that comes in one."""
 REPEATS = 3
 """Further runs on the same data, on a device on which chance takes part."""
+WATCHED_BYTES = 1 << 16
+"""Of a module variable that is looked at for traces of earlier launches."""
 DUMMIES = 4
 """Launches of the harness before a run on a GPU, at the most."""
 FAULT_VERDICT = {kind: Verdict.HANG if kind in HANGS else Verdict.FAULT for kind in FaultKind}
@@ -141,6 +146,7 @@ def _walk_by_chance(bench: _Bench, task: LoadedTask, seed: int) -> None:
     for workload, name in named_workloads(task, ROLES):
         bench.names += (name,)
         bench.accepted.clear()
+        bench.watched = small_variables(bench.program) if len(bench.names) == 1 else ()
         first, second = (problem(task, workload, name, derived(seed, name, k)) for k in range(2))
         light = work_of(task, first.axes) <= HEAVY
         over = Trial(first, first.filled(FILLS[1]), False, RESIDUES[1])
@@ -159,6 +165,17 @@ def _walk_by_chance(bench: _Bench, task: LoadedTask, seed: int) -> None:
             placement = Placement.MOVE if residue == ZERO else Placement.ANY
             again = Trial(first, first.filled(residue), False, residue, placement=placement)
             bench.repeated(before, bench.judged(again))
+
+
+def small_variables(program: Program) -> tuple[Variable, ...]:
+    """Module variables that a kernel can write and whose contents are quickly read."""
+    found: list[Variable] = []
+    for each in program.module.variables:
+        if each.space == "global" and "extern" not in each.linkage:
+            elements = math.prod(WATCHED_BYTES + 1 if extent is None else extent for extent in each.dims)
+            if TYPE_BYTES.get(each.type, 8) * each.vector * elements <= WATCHED_BYTES:
+                found.append(each)
+    return tuple(found)
 
 
 def _has_rows(made: Problem) -> bool:
@@ -182,6 +199,10 @@ class _Bench:
     deterministic: bool | None = None
     accepted: dict[int, Mapping[str, Bytes]] = field(default_factory=dict[int, Mapping[str, Bytes]])
     """Of this workload, id of a problem → an answer to it that was judged right: the same bytes need no second judgement."""
+    watched: tuple[Variable, ...] = ()
+    """Module variables whose contents are looked at after each run."""
+    state: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """Their contents after the last run: 0 before any, unless they have an initial value."""
     warnings: dict[tuple[str, int | None], Warning_] = field(
         default_factory=dict[tuple[str, int | None], Warning_]
     )
@@ -214,9 +235,11 @@ class _Bench:
             order=trial.order,
             placement=trial.placement,
             dummies=self.random.randrange(DUMMIES + 1),
+            variables=tuple(each.name for each in self.watched),
         )
         outcome = self.session.run(made.axes, made.buffers(trial.fill, stale=trial.stale), limits)
         self.history.append(trial)
+        self._watch(outcome)
         fault = outcome.fault
         if fault and fault.kind is FaultKind.UNWRITTEN_READ and self.on_unwritten is OnUnwritten.FAULT:
             self.unwritten, self.on_unwritten = fault, OnUnwritten.POISON
@@ -245,6 +268,18 @@ class _Bench:
         if outcome.written is None:
             self.accepted[id(trial.problem)] = answer
         return answer
+
+    def _watch(self, outcome: Outcome) -> None:
+        """Warn of a module variable that does not hold what it held before any run, or after the last."""
+        for each in self.watched:
+            if each.name not in outcome.variables:
+                continue
+            now = outcome.variables[each.name].tobytes()
+            before = self.state.get(each.name, now if each.init is not None else bytes(len(now)))
+            self.state[each.name] = now
+            if now != before:
+                told = f"the kernel writes the module variable {each.name}, whose value lasts from launch to launch"
+                self._warn("persistent_state", told, each.span.line)
 
     def _blamed(self, trial: Trial, reason: str, outcome: Outcome) -> None:
         """Find out why an answer is wrong, and stop."""

@@ -24,7 +24,7 @@ from sandbox.ptx.limits import MAP_DTYPES
 from sandbox.ptx.nodes import Instruction, Module
 from sandbox.ptx.plan import Plan, PlanError
 from sandbox.ptx.printer import print_module
-from tasks.errors import CannotJudge, LaunchRefused
+from tasks.errors import CannotJudge, InfraError, LaunchRefused
 from tasks.expressions import evaluate
 from tasks.schema import Role, TargetRule
 from tools.assemble import assemble
@@ -191,11 +191,13 @@ def _counted(copies: _Copies, made: Problem, device: Device) -> Counts | None:
     outcome = _run(copies.counted, device, made, names)
     if outcome is None or outcome.fault is not None:
         return None
-    return (
-        outcome.counts
-        if counters is None
-        else counters.counts(outcome.variables[counters.variable].tobytes())
-    )
+    if counters is None:
+        return outcome.counts
+    if counters.variable not in outcome.variables:
+        raise InfraError(
+            f"the counted copy has lost its counters {counters.variable}; please report the kernel"
+        )
+    return counters.counts(outcome.variables[counters.variable].tobytes())
 
 
 def _run(program: Program, device: Device, made: Problem, variables: tuple[str, ...] = ()) -> Outcome | None:

@@ -169,6 +169,23 @@ def test_bits_that_vary_are_reported_and_not_punished() -> None:
     assert found.numerics.deterministic is False
 
 
+@pytest.mark.parametrize(
+    ("declared", "writes"),
+    [
+        ("", ""),
+        ("", "st.global.u32 [calls], 1;"),
+        (" = 7", "ld.global.u32 %r12, [calls]; add.u32 %r12, %r12, 1; st.global.u32 [calls], %r12;"),
+    ],
+)
+def test_a_module_variable_that_a_kernel_writes_is_warned_of(declared: str, writes: str) -> None:
+    text = (PLAN + read("h01_ok")).replace(".visible", f".global .u32 calls{declared};\n.visible", 1)
+    found = check(program(text.replace("ret;", f"{writes} ret;")), AFFINE, Blind(), SEED)
+    assert found.verdict is Verdict.CORRECT
+    warned = [each for each in found.warnings if each.kind == "persistent_state"]
+    assert len(warned) == bool(writes)
+    assert all("calls" in each.message for each in warned)
+
+
 @pytest.mark.parametrize("task", list_tasks("starter"))
 def test_every_task_has_every_experiment(task: str) -> None:
     loaded = load_task(task)
