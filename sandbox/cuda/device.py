@@ -27,8 +27,8 @@ from tasks.errors import InfraError, InputError
 DRIVER = "sandbox.cuda.driver:CudaDriver"
 CALL_SECONDS = 30.0
 """What a call of the worker may take besides its launches: copies of large buffers."""
-ALONE, BESIDE = 0.5, 4.0
-"""How much longer a launch that timed out is waited for, in parts of its time: with the GPU to itself, and beside other processes."""
+ALONE = 0.5
+"""How much longer a launch that timed out is waited for with the GPU to itself, as a part of its time."""
 MOST_GPUS = 64
 
 
@@ -71,12 +71,6 @@ class CudaDevice:
         """Have the GPU alone."""
         with self._lock.exclusive():
             yield
-
-    @contextmanager
-    def at_once(self) -> Generator[bool]:
-        """Have the GPU alone if nobody uses it just now, else beside others: True when alone."""
-        with self._lock.at_once() as alone:
-            yield alone
 
     def load(self, program: Program) -> CudaSession:
         """Load a module on a GPU that is free, else the one in use. Raises LaunchRefused, InfraError."""
@@ -174,9 +168,9 @@ class CudaSession:
         with self._device.shared():
             ran = self._within(total, service.run, asked)
         if ran.stop is not None and ran.stop.code == "TIMEOUT" and self._slot.pid is not None:
-            # Others may have had the GPU meanwhile: a hang is what does not end with the GPU to itself, or in several times its time.
-            with self._device.at_once() as alone:
-                seconds = limits.launch_seconds * (ALONE if alone else BESIDE)
+            # Others may have had the GPU meanwhile: a hang is what does not end with the GPU to itself.
+            with self._device.exclusive():
+                seconds = limits.launch_seconds * ALONE
                 ran = self._within(seconds * len(work.launches) + CALL_SECONDS, service.more, seconds)
         if ran.stop is not None:
             self._slot.end(ran.stop.code)

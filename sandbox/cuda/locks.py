@@ -56,28 +56,6 @@ class GpuLock:
         with self._lock(fcntl.LOCK_EX):
             yield
 
-    @contextmanager
-    def at_once(self) -> Generator[bool]:
-        """Have the GPU alone if nobody uses it just now, else beside others: True when alone."""
-        if getattr(self._held, "depth", 0):
-            with self._lock(self._held.how):
-                yield self._held.how == fcntl.LOCK_EX
-            return
-        with _opened(self._gpu) as gpu:
-            try:
-                fcntl.flock(gpu, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pass
-            else:
-                self._held.depth, self._held.how = 1, fcntl.LOCK_EX
-                try:
-                    yield True
-                finally:
-                    self._held.depth = 0
-                return
-        with self.shared():
-            yield False
-
     def free(self) -> bool:
         """Whether a run could begin at once."""
         with _opened(self._turnstile) as turnstile, _opened(self._gpu) as gpu:
