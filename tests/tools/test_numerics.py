@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.schema import DType, Tolerance
-from tools.numerics import Expectation, Judgement, judge
+from tools import numerics
+from tools.numerics import EPS, TINY, Expectation, Judgement, acceptable, judge
 from tools.pattern import describe
 
 NAN, INF = float("nan"), float("inf")
@@ -229,3 +232,111 @@ def test_any_two_outputs_can_be_compared(got: list[float], reference: list[float
     assert judged.passed is (judged.reason == "") is (judged.mismatch is None)
     assert judged.passed is (judged.error <= 1)
     assert compare(reference[:size], reference[:size]).passed
+
+
+def plain(got: torch.Tensor, want: Expectation) -> tuple[bool, float]:
+    """The rule as the docstrings state it, in NumPy, element by element and whole."""
+    y, r = got.double().numpy(), want.reference.double().numpy()
+    rounded = want.reference.to(got.dtype).double().numpy()
+    honest = want.honest.double().numpy()
+    magnitude = np.abs(r) if want.magnitude is None else want.magnitude.numpy()
+    eps, rule = EPS[want.dtype], want.tolerance
+    gathered = EPS.get(rule.accumulate, 0.0) * np.sqrt(max(want.terms, 1)) * magnitude
+    with np.errstate(all="ignore"):
+        allowed = rule.factor * (eps * np.abs(r) + gathered) + TINY[want.dtype]
+        same = (y == rounded) | (np.isnan(y) & np.isnan(rounded))
+        error = np.abs(y - r)
+        near = np.isfinite(r) & (error <= allowed) & (not want.exact)
+        if not (same | near).all():
+            return False, 0.0
+        share = np.where(same, 0.0, error / allowed)
+        counted = np.isfinite(r) & np.isfinite(rounded) & np.isfinite(honest)
+        if want.exact or not counted.any():
+            return True, float(share.max(initial=0.0))
+        rms = lambda values: np.sqrt(np.mean(np.square(values[counted])))  # noqa: E731
+        floor = eps * rms(r) + rms(gathered) / 2 + TINY[want.dtype]
+        excess = rms(error) / (rule.rms_ratio * rms(honest - r) + floor)
+    return bool(excess <= 1), float(share.max(initial=0.0)) if excess <= 1 else float(excess)
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> tuple[torch.Tensor, Expectation]:
+    """An output and what it must be: near it, far from it, special in places."""
+    dtype = draw(st.sampled_from(sorted(TORCH)))
+    kind = TORCH[dtype]
+    size = draw(st.integers(0, 70))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    reference = rng.normal(size=size) * 10.0 ** draw(st.integers(-3, 3))
+    honest = reference * (1 + rng.normal(size=size) * EPS[dtype] * draw(st.sampled_from([0, 0.3, 1])))
+    got = reference * (1 + rng.normal(size=size) * EPS[dtype] * draw(st.sampled_from([0, 0.3, 1, 3, 30])))
+    strange = np.array([np.nan, np.inf, -np.inf, 0.0, 1e-42, 1e39])
+    for values, share in ((reference, 0.2), (got, 0.03)):
+        places = rng.random(size) < share * draw(st.integers(0, 1))
+        values[places] = rng.choice(strange, int(places.sum()))
+    got = np.where(
+        np.isnan(reference) | np.isinf(reference), np.where(rng.random(size) < 0.99, reference, 1.0), got
+    )
+    magnitude = (
+        None
+        if draw(st.booleans())
+        else torch.from_numpy(np.abs(np.nan_to_num(reference, posinf=0, neginf=0)) * 3 + 1)
+    )
+    want = Expectation(
+        dtype=dtype,
+        reference=torch.from_numpy(reference),
+        honest=torch.from_numpy(honest).to(kind),
+        magnitude=magnitude,
+        tolerance=Tolerance(factor=draw(st.sampled_from([1.0, 2.0, 8.0]))),
+        terms=draw(st.sampled_from([1, 64, 4096])),
+        exact=draw(st.integers(0, 5)) == 0,
+    )
+    return torch.from_numpy(got).to(kind), want
+
+
+@given(outputs())
+@settings(deadline=None, max_examples=300)
+def test_the_rule_is_what_it_says_and_judge_describes_what_it_refuses(
+    case: tuple[torch.Tensor, Expectation],
+) -> None:
+    got, want = case
+    passed, error = acceptable(got, want)
+    stated, share = plain(got, want)
+    assert passed is stated
+    assert passed is (error <= 1)
+    if passed:
+        assert error == pytest.approx(min(share, 1.0))
+    judged = judge(got, want, workload="w", output="y")
+    assert judged.passed is passed
+    assert (judged.reason == "") is passed
+
+
+@given(outputs(), st.integers(1, 9))
+@settings(deadline=None, max_examples=100)
+def test_the_rule_does_not_depend_on_how_an_output_is_cut(
+    case: tuple[torch.Tensor, Expectation], piece: int
+) -> None:
+    got, want = case
+    whole = acceptable(got, replace(want, yardstick=[]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numerics, "PIECE", piece)
+        cut = acceptable(got, replace(want, yardstick=[]))
+    assert cut[0] is whole[0]
+    assert cut[1] == pytest.approx(whole[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", sorted(TORCH))
+def test_the_rule_is_the_same_on_a_gpu(dtype: DType) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    generator = torch.Generator().manual_seed(3)
+    for spread in (0.0, 0.5, 3.0, 40.0):
+        reference = torch.randn(100_000, dtype=torch.float64, generator=generator)
+        noise = torch.randn(100_000, dtype=torch.float64, generator=generator)
+        reference[::1000] = float("nan")
+        got = (reference * (1 + noise * EPS[dtype] * spread)).to(TORCH[dtype])
+        want = Expectation(dtype, reference, reference.to(TORCH[dtype]), None, Tolerance(), 1)
+        there = Expectation(dtype, reference.cuda(), reference.to(TORCH[dtype]).cuda(), None, Tolerance(), 1)
+        (passed, error), (passed_there, error_there) = acceptable(got, want), acceptable(got.cuda(), there)
+        assert passed is passed_there
+        assert error == pytest.approx(error_there)
