@@ -29,7 +29,7 @@ from tools.trial import FILLS, RESIDUES, same
 
 if TYPE_CHECKING:
     from tasks.registry import LoadedTask
-    from tools.check import CheckResult
+    from tools.judging import CheckResult
 
 SECONDS = 4.0
 OPINION_SECONDS = 6.0

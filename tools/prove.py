@@ -28,11 +28,12 @@ from tasks.errors import CannotJudge, InfraError, LaunchRefused
 from tasks.expressions import evaluate
 from tasks.schema import Role, TargetRule
 from tools.assemble import assemble
-from tools.check import FILLS, HEAVY, RESIDUES, ROLES, Trial, compared, limits_of
+from tools.check import HEAVY, ROLES
 from tools.evaluation import Depth, Target
 from tools.instrument import Instrumented, instrument
 from tools.knockout import RULES, NoCopy, knocked_out
 from tools.problem import Problem, derived, named_workloads, problem, work_of
+from tools.trial import FILLS, RESIDUES, Trial, compared, limits_of
 
 if TYPE_CHECKING:
     from tasks.registry import LoadedTask

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 import pytest
+from tools.judging import FAULT_VERDICT, CheckResult
 
 from sandbox.device import HANGS, Buffer, FaultKind, Limits, Outcome, Program, Session, Traits
 from sandbox.emulator.device import EmulatorDevice
@@ -14,7 +15,7 @@ from sandbox.ptx.parser import parse_module
 from tasks.errors import CannotJudge, LaunchRefused
 from tasks.registry import load_task
 from tasks.schema import Role
-from tools.check import FAULT_VERDICT, LAUNCHES, CheckResult, check
+from tools.check import LAUNCHES, check
 from tools.evaluation import Verdict
 from tools.problem import derived, mixed, named_workloads, problem
 

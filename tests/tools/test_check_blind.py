@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+from tools.judging import DUMMIES, CheckResult
 
 from sandbox.device import HANGS, Fault, Placement, Program
 from sandbox.ptx.candidate import read_candidate
@@ -15,7 +16,7 @@ from tasks.registry import list_tasks, load_task
 from tests.tasks.mutants import MUTANTS, RACES, Mutant
 from tests.tools.machines import Blind, Instant, Ran
 from tests.tools.test_corpus import EXPECTED, PLAN, read
-from tools.check import DUMMIES, LAUNCHES, CheckResult, check
+from tools.check import LAUNCHES, check
 from tools.evaluation import Verdict
 from tools.problem import named_workloads, problem
 from tools.trial import FILLS, RESIDUES, ZERO, Trial, limits_of, masked

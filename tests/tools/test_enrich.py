@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tools.judging import CheckResult
 
 from sandbox.cuda.wire import BufferSpec, LaunchSpec, Source, Work
 from sandbox.device import Buffer, Counts, Fault, FaultKind, Limits, Outcome, Program, Session
@@ -17,7 +18,7 @@ from tests.tools.machines import GPU, Blind, Instant, Ran
 from tests.tools.test_check_blind import AFFINE, PLAN, SEED, program, read, spoilt
 from tests.tools.test_corpus import EXPECTED
 from tools import enrich, sanitizer
-from tools.check import CheckResult, check
+from tools.check import check
 from tools.enrich import enriched
 from tools.evaluation import Verdict
 

@@ -17,9 +17,9 @@ from sandbox.ptx.plan import parse_plan
 from sandbox.ptx.printer import print_module
 from tasks.registry import list_tasks, load_task
 from tools.assemble import assemble
-from tools.check import FILLS
 from tools.instrument import instrument
 from tools.problem import named_workloads, problem
+from tools.trial import FILLS
 
 PLAN = "launch:\n  - {entry: k, grid: [3], block: [80], args: [out]}\n"
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
