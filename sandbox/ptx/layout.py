@@ -5,8 +5,11 @@ Source: PTX ISA, "Alignment", "Kernel Function Parameters", "Shared State Space"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import wraps
+from typing import Final
 
 from sandbox.ptx.declarations import TYPE_BYTES
 from sandbox.ptx.nodes import (
@@ -23,6 +26,9 @@ from sandbox.ptx.nodes import (
     Variable,
     Vector,
 )
+
+REMEMBERED: Final = 16
+"""Entries whose static memory is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +165,30 @@ def shared_layout(module: Module, entry: Function) -> tuple[Placed, ...]:
     return place((*module_wide, *own))
 
 
+def _remembered(function: Callable[[Module, Function], int]) -> Callable[[Module, Function], int]:
+    """The function with its last answers kept: trees never change, and a candidate is bound for each of its runs."""
+    kept: OrderedDict[tuple[int, int], tuple[Module, Function, int]] = OrderedDict()
+
+    @wraps(function)
+    def answer(module: Module, entry: Function) -> int:
+        key = (id(module), id(entry))  # as these trees are kept too, no other can have their ids
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = (module, entry, function(module, entry))
+            if len(kept) > REMEMBERED:
+                kept.popitem(last=False)
+        return found[2]
+
+    return answer
+
+
+@_remembered
 def shared_bytes(module: Module, entry: Function) -> int:
     """Bytes of static shared memory of one block."""
     return max((each.offset + each.size for each in shared_layout(module, entry)), default=0)
 
 
+@_remembered
 def local_bytes(module: Module, entry: Function) -> int:
     """Bytes of .local variables of one thread, those of every function it can call added up."""
     functions = reachable(module, entry)
