@@ -2,8 +2,9 @@
 
     python -m tests.hostile --device cuda --count 2000 --processes 8
 
-Every draw is affine or vector_add: a corpus candidate, an honest solution, or a kernel of a family below with random numbers in it. The
-runner counts wrong verdicts, judgements that were lost, and the memory of each process and of its GPU worker.
+Of every four draws at least one is honest, at a random place. The others are a corpus candidate with its pinned verdict, a planted bug
+of `tests.tasks.mutants`, or a kernel of a family of `tests.hostile_kernels`. The runner judges in processes of its own, each with its own
+GPU worker, and counts wrong verdicts, judgements that were lost, processes that died, and the memory of each judge and of its workers.
 """
 
 from __future__ import annotations
@@ -16,31 +17,39 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from itertools import islice
 
 import psutil
 
-from sandbox.pool import ONE_THREAD
 from tasks.errors import PtxmendError
 from tasks.registry import load_task
+from tests.hostile_kernels import FAMILIES, FORMS, HONEST_KERNELS, heap
+from tests.tasks.mutants import MUTANTS
 from tests.tools.test_corpus import EXPECTED, PLAN, read
 from tools.evaluation import Evaluation, Stage, Verdict
 from tools.ladder import STAGES, Job
 
-HONEST_SHARE = 0.3
-CORPUS_SHARE = 0.4
+ARCH = "sm_90a"
+PACK = 4
+"""Draws of which one at least is honest."""
+HONEST, CORPUS, MUTANT = 0.1, 0.4, 0.15
+"""Shares of the other draws; what is left are the families."""
+TASKS = tuple(form.task for form in FORMS)
+BUGS = tuple(each for each in MUTANTS if each.task in TASKS)
 BOTH = {
-    "c61_mbarrier_never": {Verdict.FAULT},
-    "c25_host_scan": {Verdict.CORRECT},
-    "c31_discard": {Verdict.CORRECT},
-    "c115_nonascii_comment": {Verdict.ASSEMBLE_ERROR},
+    "c25_host_scan": {Verdict.CORRECT},  # the address lies in the window of the kernel's own shared memory
+    "c31_discard": {Verdict.CORRECT},  # what is undefined may stay as it was
+    "c115_nonascii_comment": {Verdict.ASSEMBLE_ERROR},  # where ptxas is older than 13.5
 }
 """Corpus candidates for which a GPU, or an older ptxas, may say something else, and what."""
-
-
 SLOW = {"c74_printf_flood"}
 """300,000 threads that print take seconds of a GPU; the corpus tests judge it alone."""
+WARM = 20
+"""Judgements of a process before its memory counts as settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,146 +57,52 @@ class Hostile:
     """A candidate and the verdicts that are right for it."""
 
     kind: str
+    """Family, mutant or corpus candidate; begins with `honest` for what is right."""
     text: str
     expected: frozenset[Verdict]
+    task: str = "affine"
 
 
-HEAD = """.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 px, .param .u64 py, .param .u32 pn)
-{
-  .reg .pred %p<8>; .reg .b32 %r<16>; .reg .f32 %f<8>; .reg .b64 %rd<16>;
-  ld.param.u64 %rd1, [px]; ld.param.u64 %rd2, [py]; ld.param.u32 %r1, [pn];
-  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r2, %r3, %r4;
-"""
-WORK = """
-  setp.ge.u32 %p1, %r5, %r1; @%p1 bra DONE;
-  mul.wide.u32 %rd5, %r5, 4; add.u64 %rd6, %rd1, %rd5; add.u64 %rd7, %rd2, %rd5;
-  ld.global.f32 %f1, [%rd6]; fma.rn.f32 %f2, %f1, 0f40000000, 0f3F800000; st.global.f32 [%rd7], %f2;
-DONE:
-  ret;
-}
-"""
+def candidates(seed: int, count: int, *, device_heap: bool = False) -> Iterator[Hostile]:
+    """`count` candidates of a seed; the same whatever the count. device_heap: malloc too, which only a GPU has."""
+    chance = random.Random(seed)
+    for number in range(count):
+        if number % PACK == 0:
+            safe = chance.randrange(PACK)
+        yield _honest(chance) if number % PACK == safe else _drawn(chance, device_heap)
 
 
-def kernel(before: str, work: str = WORK) -> str:
-    return PLAN + HEAD + before + work
+def _honest(chance: random.Random) -> Hostile:
+    form = chance.choice(FORMS)
+    path = load_task(form.task).solution(ARCH)
+    assert path is not None
+    own = f"{path.read_text()}\n// {chance.randrange(50)}\n"
+    text = own if chance.random() < 0.5 else chance.choice(HONEST_KERNELS)(chance, form)
+    return Hostile("honest", text, frozenset({Verdict.CORRECT}), form.task)
 
 
-def _beyond(chance: random.Random) -> str:
-    """Stores far outside of every buffer."""
-    away = chance.choice((1 << chance.randrange(33, 46), -(1 << chance.randrange(33, 40))))
-    return kernel(f"mov.u64 %rd8, {away}; add.u64 %rd8, %rd2, %rd8; st.global.u32 [%rd8], %r5;")
-
-
-def _null(chance: random.Random) -> str:
-    return kernel(f"mov.u64 %rd8, {4 * chance.randrange(1000)}; st.global.u32 [%rd8], %r5;")
-
-
-def _misaligned(chance: random.Random) -> str:
-    return kernel(f"add.u64 %rd8, %rd2, {chance.choice((1, 2, 3))}; st.global.u32 [%rd8], %r5;")
-
-
-def _spin(chance: random.Random) -> str:
-    return kernel(
-        chance.choice(
-            (
-                "LOOP: bra LOOP;",
-                "LOOP: add.u32 %r6, %r6, 1; bra LOOP;",
-                "LOOP: ld.volatile.global.u32 %r6, [%rd1]; setp.ne.u32 %p2, %r6, 123456789; @%p2 bra LOOP;",
-                f"setp.ne.u32 %p3, %r4, {chance.randrange(32)}; @%p3 bra OUT; LOOP: st.volatile.global.u32 [%rd2], %r4; bra LOOP; OUT:",
-            )
-        )
-    )
-
-
-def _trap(chance: random.Random) -> str:
-    return kernel(f"setp.eq.u32 %p2, %r5, {chance.randrange(900)}; @%p2 trap;")
-
-
-def _inputs(chance: random.Random) -> str:
-    """Changes its input."""
-    value = chance.randrange(1 << 20) | 1
-    return kernel(f"setp.eq.u32 %p2, %r5, 0; mov.u32 %r6, {value}; @%p2 st.global.u32 [%rd1], %r6;")
-
-
-def _wrong(chance: random.Random) -> str:
-    bits = 0x3F800000 + chance.randrange(1 << 18, 1 << 22)
-    return kernel("", WORK.replace("0f3F800000", f"0f{bits:08X}"))
-
-
-def _partial(chance: random.Random) -> str:
-    """Leaves some elements out."""
-    mask = chance.choice((1, 3, 7))
-    return kernel(f"and.b32 %r7, %r5, {mask}; setp.eq.u32 %p3, %r7, 0; @%p3 bra DONE;")
-
-
-def _nan(chance: random.Random) -> str:
-    return kernel(
-        "", WORK.replace("st.global.f32 [%rd7], %f2;", "mov.f32 %f2, 0f7FC00000; st.global.f32 [%rd7], %f2;")
-    )
-
-
-def _syntax(chance: random.Random) -> str:
-    text = kernel("")
-    at = chance.randrange(len(PLAN) + 200, len(text) - 20)
-    return text[:at] + chance.choice(("@@", "%%%", "ld.blobal ", "{{", "\x00")) + text[at:]
-
-
-def _plan(chance: random.Random) -> str:
-    bad = chance.choice(("args: [x, y]", "args: [x, z, n]", "args: [x, y, n, n]", "args: [y, x, 1.5]"))
-    return PLAN.replace("args: [x, y, n]", bad) + HEAD + WORK
-
-
-def _block(chance: random.Random) -> str:
-    return PLAN.replace("[256]", f"[{chance.choice((1025, 2048, 4096))}]") + HEAD + WORK
-
-
-FAMILIES: dict[str, tuple[Callable[[random.Random], str], frozenset[Verdict]]] = {
-    "beyond": (_beyond, frozenset({Verdict.FAULT})),
-    "null": (_null, frozenset({Verdict.FAULT})),
-    "misaligned": (_misaligned, frozenset({Verdict.FAULT})),
-    "spin": (_spin, frozenset({Verdict.HANG})),
-    "trap": (_trap, frozenset({Verdict.FAULT})),
-    "inputs": (_inputs, frozenset({Verdict.WRONG_OUTPUT})),
-    "wrong": (_wrong, frozenset({Verdict.WRONG_OUTPUT})),
-    "partial": (_partial, frozenset({Verdict.WRONG_OUTPUT})),
-    "nan": (_nan, frozenset({Verdict.WRONG_OUTPUT})),
-    "syntax": (_syntax, frozenset({Verdict.ASSEMBLE_ERROR})),
-    "plan": (_plan, frozenset({Verdict.BAD_PLAN})),
-    "block": (_block, frozenset({Verdict.LAUNCH_ERROR})),
-}
-"""Kind → how it is made, and what it must be called. A store of 32 bits at a wrong address of 4 faults on both devices alike."""
-
-
-def drawn(chance: random.Random) -> Hostile:
-    """One candidate."""
+def _drawn(chance: random.Random, device_heap: bool) -> Hostile:
     luck = chance.random()
-    if luck < HONEST_SHARE:
-        path = load_task("affine").solution("sm_90a")
-        assert path is not None
-        text = path.read_text() + f"\n// {chance.randrange(50)}\n"
-        return Hostile("honest", text, frozenset({Verdict.CORRECT}))
-    if luck < HONEST_SHARE + CORPUS_SHARE:
+    if luck < HONEST:
+        return _honest(chance)
+    if luck < HONEST + CORPUS:
         name = chance.choice(sorted(set(EXPECTED) - SLOW))
-        verdicts = {EXPECTED[name].verdict, *BOTH.get(name, ())}
-        return Hostile(name, PLAN + read(name), frozenset(verdicts))
+        verdicts = frozenset({EXPECTED[name].verdict, *BOTH.get(name, ())})
+        return Hostile(name, PLAN + read(name), verdicts)
+    if luck < HONEST + CORPUS + MUTANT:
+        bug = chance.choice(BUGS)
+        return Hostile(bug.name, bug.text, frozenset({bug.verdict}), bug.task)
+    form = chance.choice(FORMS)
+    if device_heap and chance.random() < 1 / len(FAMILIES):
+        return Hostile("heap", heap(chance, form), frozenset({Verdict.CORRECT}), form.task)
     kind = chance.choice(sorted(FAMILIES))
     make, expected = FAMILIES[kind]
-    return Hostile(kind, make(chance), expected)
-
-
-def candidates(seed: int, count: int) -> Iterator[Hostile]:
-    """`count` candidates of a seed."""
-    chance = random.Random(seed)
-    for _ in range(count):
-        yield drawn(chance)
+    return Hostile(kind, make(chance, form), expected, form.task)
 
 
 def judged(hostile: Hostile, device: str, seed: int) -> Evaluation:
     """All stages but the timing. Raises what the ladder raises."""
-    job = Job("affine", "sm_90a", hostile.text, seed=seed, device=device)
+    job = Job(hostile.task, ARCH, hostile.text, seed=seed, device=device)
     found: Evaluation | None = None
     for stage, function in STAGES:
         if stage is Stage.MEASURE or (found is not None and found.stopped_at is not None):
@@ -197,87 +112,152 @@ def judged(hostile: Hostile, device: str, seed: int) -> Evaluation:
     return found
 
 
-def _share(task: tuple[int, int, str, float]) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one process is to do: `count` candidates of its own seed, as far as `seconds` reach."""
+
+    seed: int
+    count: int
+    device: str
+    seconds: float
+    device_heap: bool = False
+
+
+@dataclass
+class Part:
+    """What one process did."""
+
+    seed: int
+    done: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter[str])
+    spent: dict[str, float] = field(default_factory=dict[str, float])
+    """Verdict → seconds."""
+    kinds: Counter[str] = field(default_factory=Counter[str])
+    wrong: list[str] = field(default_factory=list[str])
+    lost: list[str] = field(default_factory=list[str])
+    memory: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    """(candidates judged, resident MiB of this process, of its workers together)."""
+    seconds: float = 0.0
+
+    @property
+    def growth(self) -> tuple[int, int]:
+        """MiB that the judge and its workers took on since they were warm."""
+        settled = [each for each in self.memory if each[0] >= WARM] or self.memory
+        if not settled:
+            return 0, 0
+        (_, judge, workers), (_, judge_last, workers_last) = settled[0], settled[-1]
+        return judge_last - judge, workers_last - workers
+
+
+def work(share: Share) -> Part:
     """One process's part: judge until done or out of time."""
-    seed, count, device, seconds = task
-    verdicts: Counter[str] = Counter()
-    wrong: list[str] = []
-    lost: list[str] = []
-    memory: list[tuple[int, int]] = []
+    part = Part(share.seed)
     began = time.monotonic()
-    done = 0
-    spent: Counter[str] = Counter()
-    for number, hostile in enumerate(candidates(seed, count)):
-        if time.monotonic() - began > seconds:
+    for number, hostile in enumerate(candidates(share.seed, share.count, device_heap=share.device_heap)):
+        if time.monotonic() - began > share.seconds:
             break
         start = time.monotonic()
+        name = f"{share.seed}/{number} {hostile.kind}"
         try:
-            found = judged(hostile, device, seed * 100_000 + number)
+            found = judged(hostile, share.device, share.seed * 100_000 + number)
         except PtxmendError as error:
-            lost.append(f"{seed}/{number} {hostile.kind}: {type(error).__name__}: {error}"[:300])
+            part.lost.append(f"{name}: {type(error).__name__}: {error}"[:300])
         else:
-            verdicts[found.verdict.value] += 1
-            spent[found.verdict.value] += time.monotonic() - start  # type: ignore[assignment]
+            verdict = found.verdict.value
+            part.verdicts[verdict] += 1
+            part.spent[verdict] = part.spent.get(verdict, 0.0) + time.monotonic() - start
             if found.verdict not in hostile.expected:
-                wrong.append(f"{seed}/{number} {hostile.kind}: {found.verdict.value}: {found.summary}"[:300])
-        done += 1
-        if number == 20 or (number > 20 and number % 50 == 0):
-            me = psutil.Process()
-            memory.append(
-                (
-                    me.memory_info().rss >> 20,
-                    sum(each.memory_info().rss for each in me.children(recursive=True)) >> 20,
-                )
+                part.wrong.append(f"{name}: {verdict}: {found.summary}"[:300])
+        part.kinds[hostile.kind] += 1
+        part.done += 1
+        if part.done in (1, WARM) or part.done % 50 == 0 or part.done == share.count:
+            part.memory.append((part.done, *_memory()))
+        if part.done % 50 == 0:
+            wrong, lost = len(part.wrong), len(part.lost)
+            print(
+                f"{share.seed}: {part.done} judged, {wrong} wrong, {lost} lost", file=sys.stderr, flush=True
             )
+    part.seconds = time.monotonic() - began
+    if part.memory and part.memory[-1][0] != part.done:
+        part.memory.append((part.done, *_memory()))
+    return part
+
+
+def _memory() -> tuple[int, int]:
+    """Resident MiB of this process, and of all its children together."""
+    me = psutil.Process()
+    workers = 0
+    for child in me.children(recursive=True):
+        try:
+            workers += child.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return me.memory_info().rss >> 20, workers >> 20
+
+
+def judge_all(shares: list[Share]) -> tuple[list[Part], list[str]]:
+    """Every share in a process of its own; the parts, and what became of processes that died."""
+    parts: list[Part] = []
+    died: list[str] = []
+    os.environ["OMP_NUM_THREADS"] = "1"  # many judges share the cores, and torch's threads spin where they wait
+    pools = [ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) for _ in shares]
+    waiting = {pool.submit(work, share): share for pool, share in zip(pools, shares, strict=True)}
+    for future in as_completed(waiting):
+        try:
+            parts.append(future.result())
+        except BrokenProcessPool:
+            died.append(f"the judge process of seed {waiting[future].seed} died")
+    for pool in pools:
+        pool.shutdown()
+    return parts, died
+
+
+def told(parts: list[Part], died: list[str]) -> dict[str, object]:
+    """The summary, as JSON."""
+    verdicts: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    for part in parts:
+        verdicts.update(part.verdicts)
+        kinds.update(part.kinds)
+    spent = {name: sum(part.spent.get(name, 0.0) for part in parts) for name in sorted(verdicts)}
     return {
-        "done": done,
-        "verdicts": verdicts,
-        "wrong": wrong,
-        "lost": lost,
-        "memory": memory,
-        "spent": spent,
-        "spent": spent,
-        "seconds": time.monotonic() - began,
+        "judged": sum(part.done for part in parts),
+        "seconds": round(max((part.seconds for part in parts), default=0.0), 1),
+        "verdicts": dict(sorted(verdicts.items())),
+        "mean_seconds": {name: round(total / verdicts[name], 3) for name, total in spent.items()},
+        "kinds": dict(sorted(kinds.items())),
+        "wrong": sum(len(part.wrong) for part in parts),
+        "lost": sum(len(part.lost) for part in parts),
+        "died": len(died),
+        "growth_mib": [max((part.growth[k] for part in parts), default=0) for k in range(2)],
+        "memory_mib": {part.seed: part.memory for part in sorted(parts, key=lambda each: each.seed)},
     }
 
 
 def main() -> int:
-    """Judge and tell."""
-    options = argparse.ArgumentParser(description=__doc__)
+    """Judge and tell; 1 when anything went wrong."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--device", default="cuda")
     options.add_argument("--count", type=int, default=2000)
     options.add_argument("--processes", type=int, default=8)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--seconds", type=float, default=500)
-    asked = options.parse_args()
-    os.environ.update(ONE_THREAD)  # many small judgements side by side
-    each = -(-asked.count // asked.processes)
-    tasks = [(asked.seed + k, each, asked.device, asked.seconds) for k in range(asked.processes)]
-    with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
-        parts = pool.map(_share, tasks)
-    verdicts: Counter[str] = Counter()
-    for part in parts:
-        verdicts.update(part["verdicts"])  # type: ignore[arg-type]
-    spent: Counter[str] = Counter()
-    for part in parts:
-        spent.update(part["spent"])  # type: ignore[arg-type]
-    wrong = [line for part in parts for line in part["wrong"]]  # type: ignore[attr-defined]
-    lost = [line for part in parts for line in part["lost"]]  # type: ignore[attr-defined]
-    print("\n".join([*wrong, *lost]))
-    print(
-        json.dumps(
-            {
-                "judged": sum(part["done"] for part in parts),  # type: ignore[misc]
-                "seconds": max(part["seconds"] for part in parts),  # type: ignore[type-var]
-                "verdicts": dict(sorted(verdicts.items())),
-                "mean_seconds": {name: round(spent[name] / verdicts[name], 3) for name in sorted(verdicts)},
-                "wrong": len(wrong),
-                "lost": len(lost),
-                "memory_mib": [part["memory"] for part in parts],
-            }
-        )
+    options.add_argument(
+        "--heap", action="store_true", help="also kernels that take memory of the device heap"
     )
-    return int(bool(wrong or lost))
+    options.add_argument("--show", metavar="SEED/NUMBER", help="print one candidate instead")
+    asked = options.parse_args()
+    if asked.show:
+        seed, number = map(int, asked.show.split("/"))
+        print(next(islice(candidates(seed, number + 1, device_heap=asked.heap), number, None)).text)
+        return 0
+    each = -(-asked.count // asked.processes)
+    numbers = range(asked.seed, asked.seed + asked.processes)
+    parts, died = judge_all([Share(k, each, asked.device, asked.seconds, asked.heap) for k in numbers])
+    trouble = [*died, *(line for part in parts for line in (*part.wrong, *part.lost))]
+    print("\n".join(trouble))
+    print(json.dumps(told(parts, died)))
+    return int(bool(trouble))
 
 
 if __name__ == "__main__":
