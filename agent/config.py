@@ -58,7 +58,7 @@ class RunConfig(Record):
     stop_when_met: bool = True
     """End an episode at its first turn that meets the target; False: draw all turns."""
     speedup: float | None = Field(default=None, gt=0)
-    """Speedup that belongs to the target where there is a timing; None: none."""
+    """Speedup that belongs to the target where there is a timing, by the lower end of its interval; None: none."""
     plateau: int | None = Field(default=None, ge=1)
     """Turns without a better candidate that end an episode; None: never."""
     require: tuple[str, ...] = ()
@@ -68,6 +68,9 @@ class RunConfig(Record):
     max_output_tokens: int | None = Field(default=None, gt=0)
     temperature: float | None = None
     device: str = "emulator"
+    """emulator or cuda."""
+    gpus: tuple[int, ...] = ()
+    """Numbers of the GPUs to use; empty: all that suit the architecture."""
     template: str | None = None
     """Version of prompts and feedback; None: the newest."""
     prices: str | None = None
@@ -81,7 +84,7 @@ class RunConfig(Record):
     parallel: int = Field(default=8, ge=1)
     """Episodes at once."""
     workers: int = Field(default=2, ge=1)
-    """Processes that run tools."""
+    """Processes that run tools; on GPUs one for each, which keeps its GPU's worker and baselines warm."""
     worker_bytes: int = Field(default=4 << 30, gt=0)
     """Memory of each."""
     run_budget: Budget = Budget()
@@ -94,4 +97,4 @@ class RunConfig(Record):
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-_OUTSIDE = ("tasks", "samples", "parallel", "workers", "worker_bytes", "run_budget", "seed", "prices")
+_OUTSIDE = ("tasks", "samples", "gpus", "parallel", "workers", "worker_bytes", "run_budget", "seed", "prices")

@@ -211,4 +211,5 @@ class EpisodeContext:
             require=self.config.require,
             seed=self.shared.draw("inputs", self.episode, turn),
             device=self.config.device,
+            gpus=self.config.gpus,
         )

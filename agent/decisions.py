@@ -87,7 +87,7 @@ def quality(evaluation: Evaluation, turn: int) -> tuple[float, ...]:
 
 def meets(config: RunConfig, evaluation: Evaluation) -> bool:
     """The target is met, as far as this machine can tell."""
-    fast = config.speedup is None or evaluation.timing is None or evaluation.timing.speedup >= config.speedup
+    fast = config.speedup is None or evaluation.timing is None or evaluation.timing.low >= config.speedup
     return evaluation.verdict is Verdict.CORRECT and evaluation.targets_met and fast
 
 

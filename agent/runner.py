@@ -128,7 +128,7 @@ async def _work(
     _allow_files(config.parallel)
     with opened.lock():
         judge = parts.judge or Pool(
-            config.workers, memory_bytes=config.worker_bytes, seconds=config.stage_seconds
+            judges(config), memory_bytes=config.worker_bytes, seconds=config.stage_seconds
         )
         shared = RunContext(opened, config, tools, model, judge, progress, parts.policy)
         episodes = list(opened.episodes())
@@ -270,6 +270,15 @@ def _fingerprint(tools: Tools) -> str:
     from agent.graph import fingerprint
 
     return fingerprint(tools.prompts)
+
+
+def judges(config: RunConfig) -> int:
+    """How many processes judge: on GPUs one for each, elsewhere as many as asked for."""
+    if config.device != "cuda":
+        return config.workers
+    from sandbox.cuda.device import suiting
+
+    return max(1, len(config.gpus or suiting(config.arch)))
 
 
 def _allow_files(episodes: int) -> None:

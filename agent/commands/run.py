@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from agent.commands.evaluate import families
+from agent.commands.evaluate import families, numbers
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +41,12 @@ def run(
     plateau: Annotated[
         int | None, typer.Option(help="End an episode after so many turns without a better kernel.", min=1)
     ] = None,
-    device: Annotated[str, typer.Option(help="Where kernels run.")] = "emulator",
+    device: Annotated[
+        str, typer.Option(help="Where kernels run: cuda, emulator, or auto (a GPU when one suits).")
+    ] = "auto",
+    gpus: Annotated[
+        str | None, typer.Option(help="Numbers of the GPUs to use, such as 0,1; all that suit by default.")
+    ] = None,
     base_url: Annotated[
         str | None, typer.Option(help="A compatible server, such as http://127.0.0.1:8000/v1.")
     ] = None,
@@ -82,6 +87,7 @@ def run(
     from agent.config import Arm as ConfigArm
     from agent.config import Budget, RunConfig
     from agent.models.factory import ModelOptions
+    from tools.ladder import resolved
 
     try:
         config = RunConfig(
@@ -101,7 +107,8 @@ def run(
             require=families(require),
             stop_when_met=not all_turns,
             plateau=plateau,
-            device=device,
+            device=resolved(device, arch),
+            gpus=numbers(gpus),
             template=template,
             prices=None if prices is None else str(prices.resolve()),
             temperature=temperature,

@@ -123,8 +123,10 @@ def test_a_missing_target_is_shown(ptxmend: Command) -> None:
         (["eval", "-", "-t", "vector_add", "--arch", "sm_9x"], "'sm_9x'"),
         (
             ["eval", "-", "-t", "vector_add", "--device", "cuda:7"],
-            "'cuda:7' is not known; use one of: emulator",
+            "'cuda:7' is not known; use auto or one of: emulator, cuda",
         ),
+        (["eval", "-", "-t", "vector_add", "--gpus", "0,x"], "expected numbers separated by commas"),
+        (["run", "-m", "recorded:demo", "-t", "affine", "--device", "tpu"], "'tpu' is not known"),
         (
             ["eval", "-", "-t", "vector_add", "--require", "tensor"],
             "no instruction family is called 'tensor'",
@@ -512,3 +514,22 @@ def test_a_recorded_run_plays_again_and_knows_its_prompts(
     raws = [run.blobs.json(turn.response)["raw"] for turn in episode.turns if turn.response]
     assert raws[0]["request_matched"] is True
     assert all(raw["request_sha256"] for raw in raws)
+
+
+def test_a_gpu_that_is_not_there_is_said_with_what_is(
+    ptxmend: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.ladder.suitable", lambda arch: ())
+    monkeypatch.setattr("tools.ladder.known_gpus", lambda: ())
+    told = ptxmend("eval", "-", "-t", "vector_add", "--device", "cuda", stdin=SOLUTION)
+    assert told.code == 2
+    assert "needs a GPU that runs sm_90a; found no GPU" in squeezed(told.err)
+
+
+def test_auto_is_the_emulator_where_no_gpu_suits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tools.ladder import resolved
+
+    monkeypatch.setattr("tools.ladder.suitable", lambda arch: ())
+    assert resolved("auto", "sm_90a") == "emulator"
+    monkeypatch.setattr("tools.ladder.suitable", lambda arch: (0,))
+    assert resolved("auto", "sm_90a") == "cuda"
