@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 from sandbox.device import Device, Placement, Program
 from sandbox.ptx.plan import PlanError
 from tasks.errors import LaunchRefused
-from tasks.schema import Role
+from tasks.schema import Role, Workload
 from tools.evaluation import Verdict
 from tools.judging import AHEAD, Bench, CheckResult, Stopped, small_variables
-from tools.problem import Problem, derived, mixed, named_workloads, problem, work_of
+from tools.problem import Problem, derived, mixed, named_workloads, problem, threads, work_of
 from tools.trial import FILLS, RESIDUES, ZERO, Trial
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ if TYPE_CHECKING:
 ROLES = (Role.EMULATE, Role.CHECK, Role.HIDDEN)
 LAUNCHES = 8
 """Runs of the plan in one loaded module, at the least."""
-HEAVY = 20_000_000
-"""FLOPs and bytes of a workload above which it is run twice only: over a pattern, and over an earlier answer."""
-REPEATS = 3
-"""Further runs on the same data, on a device on which chance takes part."""
+HEAVY, HEAVY_ON_GPU = 20_000_000, 1_000_000_000
+"""FLOPs and bytes of a workload above which it is run a few times only: over patterns, and over an earlier answer."""
 
 
 def check(program: Program, task: LoadedTask, device: Device, seed: int) -> CheckResult:
@@ -53,8 +51,12 @@ def check(program: Program, task: LoadedTask, device: Device, seed: int) -> Chec
     except LaunchRefused as refusal:
         return CheckResult(Verdict.LOAD_ERROR, f"the module cannot be loaded: {refusal}")
     try:
-        walk = _walk_by_orders if device.traits.orders else _walk_by_chance
-        walk(bench, task, seed)
+        visit = _by_orders if device.traits.orders else _by_chance
+        for workload, name in named_workloads(task, ROLES):
+            bench.names += (name,)
+            with threads(work_of(task, task.bind(workload))):
+                visit(bench, task, workload, name, seed)
+        _often_enough(bench, task, seed)
         return bench.passed()
     except Stopped as stop:
         return stop.result
@@ -66,57 +68,58 @@ def check(program: Program, task: LoadedTask, device: Device, seed: int) -> Chec
         bench.close()
 
 
-def _walk_by_orders(bench: Bench, task: LoadedTask, seed: int) -> None:
-    """All workloads on a device that sees what is written, and chooses orders."""
-    for workload, name in named_workloads(task, ROLES):
-        bench.names += (name,)
-        first, second = (problem(task, workload, name, derived(seed, name, k)) for k in range(2))
-        left = bench.judged(Trial(first, first.filled(FILLS[0]), False, RESIDUES[0]))
-        light = work_of(task, first.axes) <= HEAVY
-        if light:
-            again = bench.fresh(Trial(first, first.filled(FILLS[1]), False, RESIDUES[1]))
-            bench.repeated(left, again)
-            left = bench.judged(Trial(second, second.filled(FILLS[1]), False, RESIDUES[1]))
-            for order, made, fill in zip(AHEAD, (second, first), FILLS, strict=True):
-                bench.judged(Trial(made, made.filled(fill), False, RESIDUES[0], order))
-            first, second = second, first
-        for rows in (False, True) if light and _has_rows(first) else (False,):
-            first = mixed(first, second, derived(seed, name, "mixed", rows), rows=rows)
-            left = bench.judged(Trial(first, left, True, RESIDUES[1]))
-        if bench.unwritten is not None:
-            bench.judged(Trial(first, first.filled(ZERO), False, ZERO))
+def _by_orders(bench: Bench, task: LoadedTask, workload: Workload, name: str, seed: int) -> None:
+    """A workload on a device that sees what is written, and chooses orders."""
+    first, second = (problem(task, workload, name, derived(seed, name, k)) for k in range(2))
+    left = bench.judged(Trial(first, first.filled(FILLS[0]), False, RESIDUES[0]))
+    light = work_of(task, first.axes) <= HEAVY
+    if light:
+        again = bench.fresh(Trial(first, first.filled(FILLS[1]), False, RESIDUES[1]))
+        bench.repeated(left, again)
+        left = bench.judged(Trial(second, second.filled(FILLS[1]), False, RESIDUES[1]))
+        for order, made, fill in zip(AHEAD, (second, first), FILLS, strict=True):
+            bench.judged(Trial(made, made.filled(fill), False, RESIDUES[0], order))
+        first, second = second, first
+    for rows in (False, True) if light and _has_rows(first) else (False,):
+        first = mixed(first, second, derived(seed, name, "mixed", rows), rows=rows)
+        left = bench.judged(Trial(first, left, True, RESIDUES[1]))
+    if bench.unwritten is not None:
+        bench.judged(Trial(first, first.filled(ZERO), False, ZERO))
+
+
+def _by_chance(bench: Bench, task: LoadedTask, workload: Workload, name: str, seed: int) -> None:
+    """A workload on a device that does neither."""
+    bench.accepted.clear()
+    bench.watched = small_variables(bench.program) if len(bench.names) == 1 else ()
+    first, second = (problem(task, workload, name, derived(seed, name, k)) for k in range(2))
+    light = work_of(task, first.axes) <= HEAVY_ON_GPU
+    over = Trial(first, first.filled(FILLS[1]), False, RESIDUES[1])
+    before = bench.fresh(over) if light else bench.judged(over)
+    elsewhere = Trial(first, first.filled(FILLS[0]), False, RESIDUES[0], placement=Placement.MOVE)
+    left = bench.judged(elsewhere)
+    bench.repeated(before, left)
+    base, other = first, second
+    if light:
+        there = Trial(second, second.filled(FILLS[1]), False, RESIDUES[1], placement=Placement.KEEP)
+        left = bench.judged(there)
+        base, other = second, first
+    for rows in (False, True) if light and _has_rows(first) else (False,):
+        base = mixed(base, other, derived(seed, name, "mixed", rows), rows=rows)
+        left = bench.judged(Trial(base, left, True, RESIDUES[1], placement=Placement.KEEP))
+    for residue in (ZERO, *RESIDUES) if light else (ZERO,):
+        placement = Placement.MOVE if residue == ZERO else Placement.ANY
+        again = Trial(first, first.filled(residue), False, residue, placement=placement)
+        bench.repeated(before, bench.judged(again))
+
+
+def _often_enough(bench: Bench, task: LoadedTask, seed: int) -> None:
+    """More runs of the first workload, each on new data, until the module has run `LAUNCHES` times."""
     workload, name = named_workloads(task, ROLES)[0]
     for extra in range(LAUNCHES):
         if bench.launches >= LAUNCHES:
             break
         fresh = problem(task, workload, name, derived(seed, name, "extra", extra))
         bench.judged(Trial(fresh, fresh.filled(FILLS[extra % 2]), False, RESIDUES[extra % 2]))
-
-
-def _walk_by_chance(bench: Bench, task: LoadedTask, seed: int) -> None:
-    """All workloads on a device that does neither."""
-    for workload, name in named_workloads(task, ROLES):
-        bench.names += (name,)
-        bench.accepted.clear()
-        bench.watched = small_variables(bench.program) if len(bench.names) == 1 else ()
-        first, second = (problem(task, workload, name, derived(seed, name, k)) for k in range(2))
-        light = work_of(task, first.axes) <= HEAVY
-        over = Trial(first, first.filled(FILLS[1]), False, RESIDUES[1])
-        before = bench.fresh(over) if light else bench.judged(over)
-        elsewhere = Trial(first, first.filled(FILLS[0]), False, RESIDUES[0], placement=Placement.MOVE)
-        left = bench.judged(elsewhere)
-        bench.repeated(before, left)
-        if light:
-            there = Trial(second, second.filled(FILLS[1]), False, RESIDUES[1], placement=Placement.KEEP)
-            left = bench.judged(there)
-        base, other = (second, first) if light else (first, second)
-        for rows in (False, True) if light and _has_rows(first) else (False,):
-            base = mixed(base, other, derived(seed, name, "mixed", rows), rows=rows)
-            left = bench.judged(Trial(base, left, True, RESIDUES[1], placement=Placement.KEEP))
-        for residue in (ZERO, *RESIDUES)[: REPEATS if light else 1]:
-            placement = Placement.MOVE if residue == ZERO else Placement.ANY
-            again = Trial(first, first.filled(residue), False, residue, placement=placement)
-            bench.repeated(before, bench.judged(again))
 
 
 def _has_rows(made: Problem) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from tasks.registry import LoadedTask
 
+ONE_THREAD = 500_000_000
+"""FLOPs and bytes of a workload whose reference one thread computes in a few tens of milliseconds."""
 KEPT_BYTES = 256 << 20
 """Inputs and references that a process keeps, in bytes."""
 
@@ -95,6 +98,23 @@ def named_workloads(task: LoadedTask, roles: Sequence[Role]) -> list[tuple[Workl
 def work_of(task: LoadedTask, axes: Mapping[str, int]) -> int:
     """FLOPs and bytes of the task on these axes, added up: a measure of what running it costs."""
     return evaluate(task.task.work.flops, axes) + evaluate(task.task.work.bytes, axes)
+
+
+@contextmanager
+def threads(work: int) -> Generator[None]:
+    """Keep torch to one thread unless a workload is worth more: threads that wait for each other cost judges that share a machine dearly.
+
+    work: as `work_of` gives it.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if work <= ONE_THREAD:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def derived(seed: int, *parts: object) -> int:
