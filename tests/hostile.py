@@ -199,7 +199,8 @@ def judge_all(shares: list[Share]) -> tuple[list[Part], list[str]]:
     """Every share in a process of its own; the parts, and what became of processes that died."""
     parts: list[Part] = []
     died: list[str] = []
-    os.environ["OMP_NUM_THREADS"] = "1"  # many judges share the cores, and torch's threads spin where they wait
+    # Many judges share the cores, and torch's threads spin where they wait.
+    os.environ["OMP_NUM_THREADS"] = "1"
     pools = [ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) for _ in shares]
     waiting = {pool.submit(work, share): share for pool, share in zip(pools, shares, strict=True)}
     for future in as_completed(waiting):
