@@ -6,6 +6,7 @@ chance takes part, so each experiment there is made several times, and what cann
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -15,6 +16,8 @@ import numpy as np
 from sandbox.device import Fault, Order, Outcome, Placement
 from tools.trial import FILLS, RESIDUES, ZERO, Trial, compared, elements, masked, same, untouched
 
+SECONDS = 10.0
+"""Wall time after which no further experiment is begun on a device on which chance takes part."""
 TRIES = 3
 """Times that an experiment is made on a device on which chance takes part."""
 
@@ -70,31 +73,37 @@ class Blame:
 
 
 def by_chance(bench: Bench, trial: Trial, seen: Outcome, history: Sequence[Trial]) -> Blame:
-    """The reason, on a device on which chance takes part. history: the runs of the loaded module before the wrong one."""
+    """The reason, on a device on which chance takes part. history: the runs of the loaded module before the wrong one.
+
+    A slow candidate is not run for ever: when `SECONDS` are over, what is known by then is said.
+    """
+    deadline = time.monotonic() + SECONDS
+
+    def over() -> bool:
+        return time.monotonic() > deadline
+
     again = replace(trial, placement=Placement.KEEP)
     if not trial.stale:
         other = bench.run(trial.twin)
         if other.fault is None:
             seen = masked(trial, seen, trial.twin, other)
-    reason = compared(trial, seen)[1]
-    afresh = [_afresh(bench, again) for _ in range(TRIES)]
-    if all(afresh):
-        state = bool(history) and all(_relived(bench, trial, history) for _ in range(TRIES))
+    made, plain = trial.problem, Blame(compared(trial, seen)[1], seen)
+    afresh = [_afresh(bench, again) for _ in range(TRIES) if not over()]
+    if afresh and all(afresh):
+        state = bool(history) and all(_relived(bench, trial, history, deadline) for _ in range(TRIES))
         return Blame("state" if state else "race", seen)
     if any(afresh):
         return Blame("race", seen)
-    made = trial.problem
+    if over():
+        return plain
     if trial.stale and right(bench, replace(again, fill=made.filled(FILLS[0]), stale=False)):
         return Blame("replay", seen)
-    if any(_afresh(bench, replace(trial, placement=Placement.MOVE)) for _ in range(TRIES)):
+    if any(_afresh(bench, replace(trial, placement=Placement.MOVE)) for _ in range(TRIES) if not over()):
         return Blame("address", seen)
-    if any(
-        _afresh(bench, replace(again, residue=each)) for each in (*RESIDUES, ZERO) if each != trial.residue
-    ):
+    others = [each for each in (*RESIDUES, ZERO) if each != trial.residue]
+    if any(_afresh(bench, replace(again, residue=each)) for each in others if not over()):
         return Blame("residue", seen)
-    if _depends(bench, again):
-        return Blame("residue", seen)
-    return Blame(reason, seen)
+    return Blame("residue", seen) if not over() and _depends(bench, again) else plain
 
 
 def _afresh(bench: Bench, trial: Trial) -> bool:
@@ -103,10 +112,12 @@ def _afresh(bench: Bench, trial: Trial) -> bool:
     return right(bench, trial)
 
 
-def _relived(bench: Bench, trial: Trial, history: Sequence[Trial]) -> bool:
-    """Whether it comes out wrong again after the same runs as before."""
+def _relived(bench: Bench, trial: Trial, history: Sequence[Trial], deadline: float) -> bool:
+    """Whether it comes out wrong again after the same runs as before; taken to be so when there is no time to see."""
     bench.reload()
     for each in history:
+        if time.monotonic() > deadline:
+            return True
         if bench.run(each).fault is not None:
             return False
     return not right(bench, trial)

@@ -7,7 +7,6 @@ import struct
 
 import numpy as np
 import pytest
-from tools.judging import DUMMIES, CheckResult
 
 from sandbox.device import HANGS, Fault, Placement, Program
 from sandbox.ptx.candidate import read_candidate
@@ -16,8 +15,10 @@ from tasks.registry import list_tasks, load_task
 from tests.tasks.mutants import MUTANTS, RACES, Mutant
 from tests.tools.machines import Blind, Instant, Ran
 from tests.tools.test_corpus import EXPECTED, PLAN, read
+from tools import blame
 from tools.check import LAUNCHES, check
 from tools.evaluation import Verdict
+from tools.judging import DUMMIES, CheckResult
 from tools.problem import named_workloads, problem
 from tools.trial import FILLS, RESIDUES, ZERO, Trial, limits_of, masked
 
@@ -158,6 +159,14 @@ def test_each_reason_is_an_experiment(spoil, why: str) -> None:  # type: ignore[
     found = check(H01, AFFINE, Instant(AFFINE, spoil), SEED)
     assert (found.verdict, reason(found)) == (Verdict.WRONG_OUTPUT, why), found.summary
     assert found.summary
+
+
+def test_experiments_end_when_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blame, "SECONDS", 0.0)
+    device = Instant(AFFINE, spoilt)
+    found = check(H01, AFFINE, device, SEED)
+    assert reason(found) == "values"
+    assert device.runs == 2
 
 
 def test_bits_that_vary_are_reported_and_not_punished() -> None:
