@@ -38,6 +38,8 @@ TINY = {dtype: DTYPES[dtype].tiny / eps for dtype, eps in EPS.items()}
 COARSE = EPS[DType.BF16]
 """Wrong results within this relative error look as if computed in too narrow a type."""
 MAJORITY = 0.9
+ABOVE = math.nextafter(1.0, 2.0)
+"""Least error over tolerance of what fails: in exact mode a wrong element may be off by less than the smallest normal number."""
 PIECE, LARGE_PIECE = 1 << 16, 1 << 22
 """Elements that are compared at a time: on a CPU they stay in its cache, on a GPU launches do not count."""
 
@@ -135,7 +137,7 @@ def acceptable(got: torch.Tensor, want: Expectation) -> tuple[bool, float]:
             squares = squares + _squares(part.only(error), yardstick.scale)
     largest = float(worst)
     if not sound:
-        return False, max(largest, 1.0)
+        return False, max(largest, ABOVE)
     excess = 0.0 if yardstick is None else math.sqrt(float(squares) / yardstick.count) / yardstick.limit
     return (True, min(largest, 1.0)) if excess <= 1 else (False, excess)
 
@@ -295,7 +297,7 @@ def _floats(
         mismatch = _mismatch(workload, output, actual, reference, wrong, missing)
         ulps = _ulps(got, want.reference.to(got.dtype), wrong)
         reason = _reason(actual, reference, error, wrong, missing, want)
-        largest = float(share.max(initial=1.0))
+        largest = float(share.max(initial=ABOVE))
         return Judgement(mismatch.model_copy(update={"max_ulp": ulps}), reason, largest)
     mismatch = _mismatch(workload, output, actual, reference, error > 0, missing)
     ulps = _ulps(got, want.reference.to(got.dtype), error > 0)

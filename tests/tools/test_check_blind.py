@@ -28,12 +28,19 @@ HARDWARE = {"row_sum-barrier_for_one_warp"}
 """Bugs that hardware may not fault on: to the emulator such a barrier is undefined."""
 JUDGED = (Verdict.WRONG_OUTPUT, Verdict.FAULT, Verdict.HANG, Verdict.LAUNCH_ERROR)
 BAD = {name: want for name, want in EXPECTED.items() if want.verdict in JUDGED}
+SLOW = (
+    "row_softmax",
+    "rms_norm",
+    "gelu",
+    "histogram-step_of_the_grid",
+    "histogram-blocks",
+    "histogram-not_atomic",
+)
+"""Starts of names of bugs that are left out here: judging them takes long, and others are of their kind."""
 QUICK = [
     mutant
     for mutant in MUTANTS
-    if mutant.verdict in JUDGED
-    and mutant.task not in ("row_softmax", "rms_norm")
-    and mutant.name not in HARDWARE
+    if mutant.verdict in JUDGED and not mutant.name.startswith(SLOW) and mutant.name not in HARDWARE
 ]
 
 
@@ -196,7 +203,7 @@ def test_a_module_variable_that_a_kernel_writes_is_warned_of(declared: str, writ
     assert all("calls" in each.message for each in warned)
 
 
-@pytest.mark.parametrize("task", list_tasks("starter"))
+@pytest.mark.parametrize("task", ["vector_add", "row_softmax", "histogram", "gemm_f16_mma"])
 def test_every_task_has_every_experiment(task: str) -> None:
     loaded = load_task(task)
     solution = loaded.solution("sm_90a")

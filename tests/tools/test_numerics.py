@@ -294,7 +294,7 @@ def outputs(draw: st.DrawFn) -> tuple[torch.Tensor, Expectation]:
 
 
 @given(outputs())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_the_rule_is_what_it_says_and_judge_describes_what_it_refuses(
     case: tuple[torch.Tensor, Expectation],
 ) -> None:
@@ -311,7 +311,7 @@ def test_the_rule_is_what_it_says_and_judge_describes_what_it_refuses(
 
 
 @given(outputs(), st.integers(1, 9))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_the_rule_does_not_depend_on_how_an_output_is_cut(
     case: tuple[torch.Tensor, Expectation], piece: int
 ) -> None:
