@@ -48,8 +48,8 @@ BOTH = {
 """Corpus candidates for which a GPU, or an older ptxas, may say something else, and what."""
 SLOW = {"c74_printf_flood"}
 """300,000 threads that print take seconds of a GPU; the corpus tests judge it alone."""
-WARM = 20
-"""Judgements of a process before its memory counts as settled."""
+WARM = 50
+"""Judgements of a process before its memory counts as settled: the references that a process keeps are then as many as they get."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,5 +61,5 @@ def test_a_wrong_verdict_and_a_lost_one_are_told() -> None:
     summary = told(parts, died)
     assert (summary["judged"], summary["lost"]) == (2, 2)
     assert "no such device" in parts[0].lost[0]
-    grown = Part(1, memory=[(1, 100, 50), (20, 200, 60), (50, 250, 55)])
+    grown = Part(1, memory=[(1, 100, 50), (50, 200, 60), (100, 250, 55)])
     assert grown.growth == (50, -5)
