@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import pickle
 import re
@@ -33,6 +34,8 @@ RECYCLE = 256
 """Calls after which a worker is replaced."""
 START_SECONDS = 60.0
 """Time a fresh worker has to say that it is ready."""
+PIPE_BYTES = 1 << 20
+"""Of a pipe: large buffers cross it in few pieces."""
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB")}
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
@@ -45,6 +48,9 @@ class Worker:
         calls_read, self._calls = os.pipe()
         self._answers, answers_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
+        for end in (self._calls, self._answers):
+            with suppress(OSError):  # a pipe of the usual size serves too
+                fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self.served = 0
         ends = (calls_read, answers_write, lifeline_read)

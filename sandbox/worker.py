@@ -13,7 +13,6 @@ Invariants
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import resource
@@ -48,14 +47,14 @@ def write_frame(stream: int, body: bytes) -> None:
 
 
 def _read_exactly(stream: int, size: int) -> bytes | None:
-    buffer = io.BytesIO()
-    while size:
-        chunk = os.read(stream, min(size, 1 << 20))
-        if not chunk:
+    buffer = bytearray(size)
+    rest = memoryview(buffer)
+    while rest:
+        count = os.readv(stream, [rest])
+        if not count:
             return None
-        size -= len(chunk)
-        buffer.write(chunk)
-    return buffer.getvalue()
+        rest = rest[count:]
+    return bytes(buffer)
 
 
 def portable(error: BaseException) -> PtxmendError:

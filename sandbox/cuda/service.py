@@ -274,12 +274,14 @@ def _collect(here: _Service, asked: Run, module: Module, places: Mapping[str, Pl
         found = driver.variable(module.handle, name)
         if found is not None:  # the assembler drops what nothing uses
             values[name] = driver.read(*found)
+    contents = {
+        each.name: driver.read(places[each.name].address, each.bytes)
+        for each in asked.work.buffers
+        if each.back
+    }
+    sent = {each.name: each.source.data for each in asked.work.buffers}
     return Ran(
-        buffers={
-            each.name: driver.read(places[each.name].address, each.bytes)
-            for each in asked.work.buffers
-            if each.back
-        },
+        buffers={name: data for name, data in contents.items() if data != sent[name]},
         red_zones=here.memory.red_zones(places, asked.poison),
         globals=values,
         stdout=text,

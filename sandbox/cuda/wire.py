@@ -199,6 +199,7 @@ class Ran:
     """What a run left behind."""
 
     buffers: Mapping[str, bytes]
+    """Contents afterwards; a buffer that holds the very bytes it was sent is left out."""
     stop: Stop | None = None
     red_zones: tuple[RedZone, ...] = ()
     globals: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
