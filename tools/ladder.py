@@ -16,10 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from sandbox.cuda.device import CudaDevice
-from sandbox.cuda.device import gpus as known_gpus
-from sandbox.cuda.device import suiting as suitable
-from sandbox.device import Device, Program
+from sandbox.device import Device, FaultKind, Program
 from sandbox.emulator.device import EmulatorDevice
 from sandbox.ptx.binding import TensorInfo, bind
 from sandbox.ptx.candidate import Candidate, read_candidate
@@ -28,7 +25,7 @@ from sandbox.ptx.lint import lint
 from sandbox.ptx.nodes import Module
 from sandbox.ptx.parser import parse_module
 from sandbox.ptx.plan import PlanError
-from tasks.errors import CannotJudge, InputError, LaunchRefused
+from tasks.errors import CannotJudge, InfraError, InputError, LaunchRefused
 from tasks.registry import LoadedTask, load_task
 from tasks.schema import TargetRule
 from tools import check as checking
@@ -37,6 +34,7 @@ from tools import measure as measuring
 from tools import prove as proving
 from tools.assemble import AssembleResult
 from tools.assemble import assemble as assemble_text
+from tools.devices import EMULATOR, device
 from tools.enrich import enriched
 from tools.evaluation import Diagnostic, Evaluation, Numerics, Stage, Verdict, Warning_
 from tools.problem import named_workloads
@@ -59,13 +57,17 @@ class Job:
     reason: str = ""
     require: tuple[str, ...] = ()
     seed: int = 0
-    device: str = "emulator"
+    device: str = EMULATOR
     gpus: tuple[int, ...] = ()
     """Numbers of the GPUs to use; empty: all that suit the architecture."""
     mode: Mode = "quick"
     """How much a timing may cost: quick steers a loop, full is published."""
     against: str | None = None
     """Text of another candidate to time against in the place of the task's baselines."""
+    screen: bool = False
+    """Check on the emulator first: only what passes there, or cannot be judged there, costs time of a GPU."""
+    ahead: bool = True
+    """This process will time it too: what that needs is begun while it checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +140,16 @@ def check(job: Job, evaluation: Evaluation | None) -> StageResult:
     """Run every workload and compare. Raises InfraError when the device cannot tell."""
     started = time.monotonic()
     sofar, candidate, module = _climbing(job, evaluation)
-    measuring.ahead(load_task(job.task), _device(job), job.seed, mode=job.mode)
-    program, task, device = _program(job, candidate, module), load_task(job.task), _device(job)
-    result = enriched(checking.check(program, task, device, job.seed), program, task, device, job.seed)
+    program, task = _program(job, candidate, module), load_task(job.task)
+    result, told_by = _screened(job, program, task), EMULATOR
+    if result is None:
+        machine, told_by = _device(job), job.device
+        if job.ahead:
+            measuring.ahead(task, machine, job.seed, mode=job.mode)
+        result = enriched(checking.check(program, task, machine, job.seed), program, task, machine, job.seed)
     made = sofar.model_copy(
         update={
+            "device": told_by,
             "verdict": result.verdict,
             "stopped_at": None if result.verdict is Verdict.CORRECT else Stage.CHECK,
             "summary": result.summary,
@@ -281,48 +288,20 @@ def _climbing(job: Job, evaluation: Evaluation | None) -> tuple[Evaluation, Cand
 
 
 def _device(job: Job) -> Device:
-    make = DEVICES.get(job.device)
-    if make is None:
-        raise InputError(f"device {job.device!r} is not known; use one of: {', '.join(DEVICES)}")
-    return make(job)
+    return device(job.device, job.arch, job.gpus)
 
 
-def resolved(device: str, arch: str) -> str:
-    """The device that a name stands for: `auto` is a GPU when one runs this architecture, else the emulator."""
-    if device == "auto":
-        return "cuda" if suitable(arch) else "emulator"
-    if device not in DEVICES:
-        raise InputError(f"device {device!r} is not known; use auto or one of: {', '.join(DEVICES)}")
-    return device
-
-
-@lru_cache(maxsize=4)
-def cuda_device(gpus: tuple[int, ...]) -> CudaDevice:
-    """This process's worker on these GPUs, kept from candidate to candidate."""
-    return CudaDevice(gpus)
-
-
-def _cuda(job: Job) -> Device:
-    suiting = suitable(job.arch)
-    gpus = job.gpus or suiting
-    if not gpus or set(gpus) - set(suiting):
-        there = ", ".join(
-            f"{each.index}: {each.name}, capability {each.capability[0]}.{each.capability[1]}"
-            for each in known_gpus()
-        )
-        raise InputError(
-            f"--device cuda needs a GPU that runs {job.arch}; found {there or 'no GPU'}"
-            + (f" (asked for {', '.join(map(str, gpus))})" if gpus else "")
-            + "; without one use --device emulator"
-        )
-    return cuda_device(gpus)
-
-
-DEVICES: dict[str, Callable[[Job], Device]] = {
-    "emulator": lambda job: EmulatorDevice(job.arch),
-    "cuda": _cuda,
-}
-"""Name → how to have it for a job."""
+def _screened(job: Job, program: Program, task: LoadedTask) -> checking.CheckResult | None:
+    """What the emulator holds against a candidate for a GPU; None when it passes there, cannot be judged there, or is not asked."""
+    if not job.screen or job.device == EMULATOR:
+        return None
+    try:
+        found = checking.check(program, task, EmulatorDevice(job.arch), job.seed)
+    except InfraError:
+        return None
+    # A budget that ran out tells nothing of a machine that is a million times as fast.
+    slow = found.fault is not None and found.fault.kind is FaultKind.STEP_LIMIT
+    return None if found.verdict is Verdict.CORRECT or slow else found
 
 
 def _program(job: Job, candidate: Candidate, module: Module) -> Program:

@@ -53,7 +53,8 @@ def evaluate(
 ) -> None:
     """Judge one candidate. Exit code 0 when judged, whatever the verdict; 2 when it could not be judged."""
     text = _read(file)
-    from tools.ladder import Job, resolved
+    from tools.devices import resolved
+    from tools.ladder import Job
     from tools.ladder import evaluate as climb
 
     job = Job(

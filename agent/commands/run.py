@@ -87,7 +87,7 @@ def run(
     from agent.config import Arm as ConfigArm
     from agent.config import Budget, RunConfig
     from agent.models.factory import ModelOptions
-    from tools.ladder import resolved
+    from tools.devices import resolved
 
     try:
         config = RunConfig(

@@ -519,17 +519,17 @@ def test_a_recorded_run_plays_again_and_knows_its_prompts(
 def test_a_gpu_that_is_not_there_is_said_with_what_is(
     ptxmend: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.ladder.suitable", lambda arch: ())
-    monkeypatch.setattr("tools.ladder.known_gpus", lambda: ())
+    monkeypatch.setattr("tools.devices.suitable", lambda arch: ())
+    monkeypatch.setattr("tools.devices.known_gpus", lambda: ())
     told = ptxmend("eval", "-", "-t", "vector_add", "--device", "cuda", stdin=SOLUTION)
     assert told.code == 2
     assert "needs a GPU that runs sm_90a; found no GPU" in squeezed(told.err)
 
 
 def test_auto_is_the_emulator_where_no_gpu_suits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tools.ladder import resolved
+    from tools.devices import resolved
 
-    monkeypatch.setattr("tools.ladder.suitable", lambda arch: ())
+    monkeypatch.setattr("tools.devices.suitable", lambda arch: ())
     assert resolved("auto", "sm_90a") == "emulator"
-    monkeypatch.setattr("tools.ladder.suitable", lambda arch: (0,))
+    monkeypatch.setattr("tools.devices.suitable", lambda arch: (0,))
     assert resolved("auto", "sm_90a") == "cuda"
