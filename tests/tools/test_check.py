@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from tools.judging import FAULT_VERDICT, CheckResult
 
 from sandbox.device import HANGS, Buffer, FaultKind, Limits, Outcome, Program, Session, Traits
 from sandbox.emulator.device import EmulatorDevice
@@ -17,6 +16,7 @@ from tasks.registry import load_task
 from tasks.schema import Role
 from tools.check import LAUNCHES, check
 from tools.evaluation import Verdict
+from tools.judging import FAULT_VERDICT, CheckResult
 from tools.problem import derived, mixed, named_workloads, problem
 
 AFFINE = load_task("affine")

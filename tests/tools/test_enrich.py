@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tools.judging import CheckResult
 
 from sandbox.cuda.wire import BufferSpec, LaunchSpec, Source, Work
 from sandbox.device import Buffer, Counts, Fault, FaultKind, Limits, Outcome, Program, Session
@@ -21,6 +20,7 @@ from tools import enrich, sanitizer
 from tools.check import check
 from tools.enrich import enriched
 from tools.evaluation import Verdict
+from tools.judging import CheckResult
 
 STOPPED = [name for name, want in EXPECTED.items() if want.verdict in (Verdict.FAULT, Verdict.HANG)]
 
