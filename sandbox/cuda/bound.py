@@ -55,6 +55,7 @@ def _launch(bound: BoundLaunch, maps: dict[str, MapSpec]) -> LaunchSpec:
         shared=bound.dynamic_smem,
         params=params,
         param_bytes=max((each.offset + each.size for each in params), default=0),
+        cooperative=bound.cooperative,
     )
 
 
@@ -81,4 +82,6 @@ def _map(bound: BoundTensorMap) -> MapSpec:
         interleave=bound.interleave,
         l2_promotion=bound.l2_promotion,
         oob_fill=bound.oob_fill,
+        lower=bound.lower,
+        upper=bound.upper,
     )

@@ -100,7 +100,7 @@ def admit(
     if launch.cooperative and math.prod(launch.grid) > blocks * gpu.multiprocessors:
         raise LaunchRefused(
             f"{where}: a cooperative grid must be resident at once, {blocks * gpu.multiprocessors} blocks here; found "
-            f"{math.prod(launch.grid)}"
+            f"{math.prod(launch.grid)}: launch fewer, or blocks that take fewer registers or less shared memory"
         )
     return geometry
 

@@ -23,7 +23,7 @@ from sandbox.emulator.params import pack
 from sandbox.ptx.binding import BoundLaunch, TensorInfo, bind, scratch_bytes
 from sandbox.ptx.layout import base_space
 from sandbox.ptx.symbols import resolve
-from tasks.errors import CannotJudge, PtxmendError
+from tasks.errors import CannotJudge, LaunchRefused, PtxmendError
 
 SCRATCH_BYTES = 256 << 20
 """Scratch memory of one run; a plan that needs more cannot be judged here."""
@@ -197,7 +197,7 @@ class EmulatorSession:
                 f"{launch.cluster}"
             )
         param = pack(launch, code, regions)
-        return Machine(
+        machine = Machine(
             code,
             self.chip,
             arena,
@@ -210,6 +210,13 @@ class EmulatorSession:
             grid_id,
             (self.program.registers or {}).get(launch.entry),
         )
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        if launch.cooperative and blocks > machine.resident:
+            raise LaunchRefused(
+                f"launch of {launch.entry}: a cooperative grid must be resident at once, {machine.resident} blocks on this "
+                f"chip; found {blocks}: launch fewer, or blocks that take fewer registers or less shared memory"
+            )
+        return machine
 
     def _source(self, line: int | None) -> str | None:
         return self.lines[line - 1].strip() if line is not None and 1 <= line <= len(self.lines) else None

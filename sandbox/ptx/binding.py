@@ -85,6 +85,8 @@ class BoundLaunch:
     cluster: Dim3
     dynamic_smem: int
     args: tuple[BoundArg, ...]
+    cooperative: bool = False
+    """The grid must be resident at once."""
 
 
 def bind(
@@ -152,7 +154,7 @@ class _Binder:
         _check_directives(where, entry, block)
         cluster = _cluster(where, entry, grid, asked)
         self._check_memory(where, entry, smem)
-        return BoundLaunch(launch.entry, grid, block, cluster, smem, args)
+        return BoundLaunch(launch.entry, grid, block, cluster, smem, args, launch.cooperative == "yes")
 
     def _entry(self, launch: Launch, where: str) -> Function:
         entries = {each.name: each for each in self.module.functions if each.entry}

@@ -1,7 +1,7 @@
 """What a launch may ask for: one table, with where each number comes from.
 
 Source: CUDA C++ programming guide, "Technical Specifications per Compute Capability" (9.0; 10.0 agrees); CUDA driver API,
-cuTensorMapEncodeTiled. Bounds of our own are marked so.
+cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col. Bounds of our own are marked so.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ MAP_DIM: Final = 2**32
 MAP_STRIDE: Final = 2**40
 MAP_BOX: Final = 256
 MAP_ELEMENT_STRIDE: Final = 8
+IM2COL_CHANNELS: Final = 256
+"""Channels of a pixel that one copy takes."""
+IM2COL_PIXELS: Final = 1024
+IM2COL_CORNER: Final = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
+"""Rank → bound of a corner's offsets: from minus this to one less than it."""
 MAP_UNIT: Final = 16
 """Bytes: strides and the inner box are multiples of it."""
 SWIZZLE_SPAN: Final = {"none": 0, "32B": 32, "64B": 64, "128B": 128}

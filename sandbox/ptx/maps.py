@@ -1,4 +1,4 @@
-"""Tensor maps of a plan, evaluated and held to the rules of cuTensorMapEncodeTiled.
+"""Tensor maps of a plan, evaluated and held to the rules of cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col.
 
 Source: CUDA driver API, "Tensor Map Object Management"; PTX ISA, "Tensors".
 """
@@ -35,11 +35,15 @@ class BoundTensorMap:
     strides: tuple[int, ...]
     """Bytes, for every dimension but the innermost."""
     box: tuple[int, ...]
+    """Elements; of an im2col map (channels, pixels)."""
     element_strides: tuple[int, ...]
     swizzle: str
     interleave: str
     l2_promotion: str
     oob_fill: str
+    lower: tuple[int, ...] = ()
+    """Corners of an im2col map, W first; empty for a tiled one."""
+    upper: tuple[int, ...] = ()
 
 
 def bind_map(
@@ -84,13 +88,21 @@ def bind_map(
     for stride in strides:
         if stride % stride_unit or not 0 < stride < limits.MAP_STRIDE:
             reader.fail(f"strides: expected multiples of {stride_unit} bytes below 2**40; found {stride}")
-    box = reader.numbers("box", spec.box, 1, limits.MAP_BOX)
-    reader.count("box", box, rank)
+    corners: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    if spec.mode == "im2col":
+        box, corners = _im2col(reader, spec, dims)
+    else:
+        box = reader.numbers("box", spec.box, 1, limits.MAP_BOX)
+        reader.count("box", box, rank)
+        if spec.lower or spec.upper:
+            reader.fail(
+                "lower, upper: expected none for a tiled map; found some: leave them out, or say mode: im2col"
+            )
     steps = (
         reader.numbers("element_strides", spec.element_strides, 1, limits.MAP_ELEMENT_STRIDE) or (1,) * rank
     )
     reader.count("element_strides", steps, rank)
-    _check_box(reader, spec, dtype, unit, box)
+    _check_layout(reader, spec, dtype, box[0] * unit, rank)
     held = scratch[spec.tensor] if info is None else _bytes_of(info)
     last = (dims[0] - 1) * unit + sum(
         (extent - 1) * stride for extent, stride in zip(dims[1:], strides, strict=True)
@@ -101,19 +113,46 @@ def bind_map(
         )
     return BoundTensorMap(
         name, spec.tensor, dtype, unit, dims, strides, box, steps,
-        spec.swizzle, spec.interleave, spec.l2_promotion, spec.oob_fill,
+        spec.swizzle, spec.interleave, spec.l2_promotion, spec.oob_fill, *corners,
     )  # fmt: skip
 
 
-def _check_box(reader: _Map, spec: TensorMap, dtype: str, unit: int, box: tuple[int, ...]) -> None:
-    inner = box[0] * unit
+def _im2col(
+    reader: _Map, spec: TensorMap, dims: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Channels and pixels of one copy, and the two corners."""
+    rank = len(dims)
+    bound = limits.IM2COL_CORNER.get(rank)
+    if bound is None:
+        reader.fail(f"mode im2col: expected 3 to {limits.MAP_RANK} dimensions (C, W, ..., N); found {rank}")
+    if len(spec.box) != 2:
+        reader.fail(
+            f"box: expected channels per pixel and pixels per column (mode im2col); found {len(spec.box)} values"
+        )
+    (channels,) = reader.numbers("box (channels)", spec.box[:1], 1, limits.IM2COL_CHANNELS)
+    (pixels,) = reader.numbers("box (pixels)", spec.box[1:], 1, limits.IM2COL_PIXELS)
+    lower = reader.numbers("lower", spec.lower, -bound, bound - 1)
+    upper = reader.numbers("upper", spec.upper, -bound, bound - 1)
+    for what, corner in (("lower", lower), ("upper", upper)):
+        reader.count(what, corner, rank - 2)
+    for letter, extent, low, high in zip("WHD", dims[1:-1], lower, upper, strict=False):
+        if extent + high - low < 1:
+            reader.fail(
+                f"lower, upper: expected a bounding box of 1 pixel or more in {letter}; found {extent} + {high} - {low} = "
+                f"{extent + high - low}"
+            )
+    return (channels, pixels), (lower, upper)
+
+
+def _check_layout(reader: _Map, spec: TensorMap, dtype: str, inner: int, rank: int) -> None:
+    """inner: bytes of the box along the innermost dimension."""
     span = limits.SWIZZLE_SPAN[spec.swizzle]
-    if spec.interleave == "none" and inner % limits.MAP_UNIT:
+    if spec.mode == "tiled" and spec.interleave == "none" and inner % limits.MAP_UNIT:
         reader.fail(f"box: expected an inner row of a multiple of {limits.MAP_UNIT} bytes; found {inner}")
     if spec.interleave == "none" and span and inner > span:
         reader.fail(f"box: swizzle {spec.swizzle} takes an inner row of at most {span} bytes; found {inner}")
-    if spec.interleave != "none" and len(box) < 3:
-        reader.fail(f"interleave: expected 3 dimensions or more; found {len(box)}")
+    if spec.interleave != "none" and rank < 3:
+        reader.fail(f"interleave: expected 3 dimensions or more; found {rank}")
     if spec.interleave == "32B" and spec.swizzle != "32B":
         reader.fail(f"interleave 32B: expected swizzle 32B; found {spec.swizzle}")
     if spec.oob_fill == "nan" and dtype not in limits.FLOAT_DTYPES:

@@ -51,6 +51,8 @@ class Launch(Record):
     """Empty when the launch asks for no cluster."""
     dynamic_smem: str = "0"
     """Bytes."""
+    cooperative: Literal["yes", "no"] = "no"
+    """yes: every block of the grid is resident at once, so that a barrier across the grid ends; a larger grid is refused."""
     args: tuple[str, ...] = ()
     """Names of inputs, outputs, axes, scratch buffers or tensor maps, integer or float literals, or expressions over
     axes; one for each `.param`, in order."""
@@ -64,6 +66,12 @@ class TensorMap(Record):
     tensor: str
     """Name of an input, output or scratch buffer."""
     box: tuple[str, ...]
+    """Elements of one copy, for every dimension; of an im2col map channels per pixel and pixels per column."""
+    mode: Literal["tiled", "im2col"] = "tiled"
+    lower: tuple[str, ...] = ()
+    """Im2col: lower corner of the pixels' bounding box, as offsets in W, H, D; empty for a tiled map."""
+    upper: tuple[str, ...] = ()
+    """Im2col: upper corner, as offsets from the tensor's far end."""
     dims: tuple[str, ...] = ()
     """Empty: the tensor's own shape, innermost first."""
     strides: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """Run a small PTX text on the emulator: one entry `k`, its parameters given by name."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -52,12 +53,14 @@ def load(
     scratch: Mapping[str, Scratch] | None = None,
     arch: str = "sm_90a",
     registers: Mapping[str, int] | None = None,
+    cooperative: Literal["yes", "no"] = "no",
 ) -> EmulatorSession:
     launch = Launch(
         entry="k",
         grid=tuple(str(each) for each in grid),
         block=tuple(str(each) for each in block),
         dynamic_smem=str(smem),
+        cooperative=cooperative,
         args=args,
     )
     plan = Plan(launches=(launch,), scratch=dict(scratch or {}))

@@ -227,6 +227,16 @@ def test_registers_that_the_assembler_counted_decide_how_many_blocks_are_residen
             faulted(outcome, FaultKind.LIVELOCK)
 
 
+@pytest.mark.parametrize(("registers", "holds"), [(32, 264), (64, 132)])
+def test_a_cooperative_grid_that_cannot_be_resident_is_refused_and_not_hung(registers: int, holds: int):
+    text = kernel(TID + GRID_BARRIER)
+    fitting = load(text, (holds,), (1024,), registers={"k": registers}, cooperative="yes")
+    good(fitting.run({}, zeros(16), Limits(seconds=20)))
+    larger = load(text, (holds + 1,), (1024,), registers={"k": registers}, cooperative="yes")
+    with pytest.raises(LaunchRefused, match=f"resident at once, {holds} blocks .* found {holds + 1}"):
+        larger.run({}, zeros(16), Limits(seconds=20))
+
+
 def test_budgets():
     endless = kernel("mov.u32 %r3, 0;\nL: add.u32 %r3, %r3, 1; setp.ne.u32 %p1, %r3, 0; @%p1 bra L;")
     fault = faulted(run(endless, output(128), limits=Limits(steps=100_000)), FaultKind.STEP_LIMIT)

@@ -4,6 +4,7 @@ import pytest
 
 from sandbox.ptx.binding import (
     BoundLaunch,
+    BoundTensorMap,
     PointerArg,
     ScalarArg,
     TensorInfo,
@@ -16,7 +17,12 @@ from sandbox.ptx.plan import PlanError, parse_plan
 from tasks.errors import LaunchRefused
 from tests.sandbox.ptx.samples import HEAD
 
-TENSORS = {"x": TensorInfo("f32", (1000,)), "A": TensorInfo("bf16", (256, 128))}
+TENSORS = {
+    "x": TensorInfo("f32", (1000,)),
+    "A": TensorInfo("bf16", (256, 128)),
+    "image": TensorInfo("f16", (2, 8, 16, 64)),
+}
+"""`image`: N, H, W, C."""
 AXES = {"n": 1000, "big": 2**31, "neg": -1, "zero": 0}
 PARAMS = ".param .u64 x, .param .u32 n"
 
@@ -46,6 +52,71 @@ def test_a_launch_is_bound() -> None:
         4000,
     )
     assert found.args == (PointerArg("x", 0, 8), ScalarArg(1000, "u32", 8, 4))
+
+
+def test_a_launch_is_cooperative_when_it_says_so() -> None:
+    assert [launch(cooperative=said)[0].cooperative for said in ("yes", "no")] == [True, False]
+    assert not launch()[0].cooperative
+
+
+def image(spec: str) -> BoundTensorMap:
+    (found,) = launch(
+        ".param .align 64 .b8 m[128]",
+        "map",
+        rest=f"tensor_maps:\n  map: {{tensor: image, {spec}}}\n",
+    )
+    (argument,) = found.args
+    assert isinstance(argument, TensorMapArg)
+    return argument.map
+
+
+def test_an_im2col_map_has_corners_and_counts_pixels() -> None:
+    found = image("mode: im2col, box: '32, n + 24', lower: '-1, neg * 2', upper: '1, 0', swizzle: 64B")
+    assert (found.dims, found.strides) == ((64, 16, 8, 2), (128, 2048, 16384))
+    assert (found.box, found.lower, found.upper) == ((32, 1024), (-1, -2), (1, 0))
+    assert image(
+        "mode: im2col, box: '8, 1', lower: '127, 0', upper: '-128, -7', dims: '64, 256, 8, 1', strides: '16, 16, 16'"
+    ).lower == (127, 0)
+    tiled = image("box: '64, 1, 1, 1'")
+    assert (tiled.lower, tiled.upper) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("box: '64, 1, 1, 1', lower: '0, 0'", "none for a tiled map"),
+        ("mode: im2col, box: '64, 1, 1, 1', lower: '0, 0', upper: '0, 0'", "channels per pixel and pixels per column"),
+        ("mode: im2col, box: '257, 1', lower: '0, 0', upper: '0, 0'", "channels.*1 to 256"),
+        ("mode: im2col, box: '64, 1025', lower: '0, 0', upper: '0, 0'", "pixels.*1 to 1024"),
+        ("mode: im2col, box: '64, 1', upper: '0, 0'", "lower: expected 2 values"),
+        ("mode: im2col, box: '64, 1', lower: '0, 0', upper: 0", "upper: expected 2 values"),
+        ("mode: im2col, box: '64, 1', lower: '-129, 0', upper: '0, 0'", "lower: expected -128 to 127"),
+        ("mode: im2col, box: '64, 1', lower: '0, 0', upper: '0, 128'", "upper: expected -128 to 127"),
+        ("mode: im2col, box: '64, 1', lower: '0, 0', upper: '-16, 0'", r"1 pixel or more in W; found 16 \+ -16 - 0 = 0"),
+        ("mode: im2col, box: '64, 1', lower: '0, 4', upper: '0, -4'", "1 pixel or more in H"),
+        ("mode: im2col, box: '64, 1', dims: '64, 16', lower: 0, upper: 0", "3 to 5 dimensions.*found 2"),
+        ("mode: im2col, box: '64, 1', lower: '0, 0', upper: '0, 0', swizzle: 64B", "at most 64 bytes; found 128"),
+    ],
+)  # fmt: skip
+def test_im2col_maps_are_held_to_the_rules(spec: str, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        image(spec)
+
+
+@pytest.mark.parametrize(("rank", "bound"), [(3, 32768), (4, 128), (5, 16)])
+def test_a_corner_is_bounded_by_the_rank(rank: int, bound: int) -> None:
+    def corner(low: int) -> BoundTensorMap:
+        dims, strides = ["8", "1", "1", "1", "1"][:rank], ["16"] * (rank - 1)
+        lower, upper = [low] * (rank - 2), [max(low, 0)] * (rank - 2)
+        lists = {"dims": dims, "strides": strides, "lower": lower, "upper": upper}
+        text = ", ".join(f"{key}: '{', '.join(map(str, value))}'" for key, value in lists.items())
+        return image(f"mode: im2col, box: '8, 1', {text}")
+
+    assert corner(-bound).lower == (-bound,) * (rank - 2)
+    assert corner(bound - 1).upper == (bound - 1,) * (rank - 2)
+    for low in (-bound - 1, bound):
+        with pytest.raises(PlanError, match=f"expected -{bound} to {bound - 1}"):
+            corner(low)
 
 
 def test_every_kind_of_argument_finds_its_place() -> None:

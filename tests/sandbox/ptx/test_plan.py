@@ -50,6 +50,21 @@ def test_bare_lists() -> None:
     assert plan.scratch == {"partial": Scratch(bytes="4 * M * N", init="zero")}
 
 
+def test_a_cooperative_launch_and_an_im2col_map() -> None:
+    plan = parse_plan(
+        "launch: {entry: k, grid: 1, block: 1, cooperative: yes}\n"
+        "tensor_maps:\n  image: {tensor: x, mode: im2col, box: '64, 128', lower: '-1, -pad', upper: '-1, -1'}\n"
+    )
+    assert plan.launches[0].cooperative == "yes"
+    image = plan.tensor_maps["image"]
+    assert (image.mode, image.box, image.lower, image.upper) == (
+        "im2col",
+        ("64", "128"),
+        ("-1", "-pad"),
+        ("-1", "-1"),
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -91,6 +106,8 @@ def test_every_way_to_write_a_list_means_the_same(text: str) -> None:
         ("launch:\n\t- x", 2, "YAML"),
         ("launch: {", 1, "YAML"),
         ("launch: [{entry: k k, grid: 1, block: 1}]", 1, "a name"),
+        ("launch: [{entry: k, grid: 1, block: 1, cooperative: maybe}]", 1, "cooperative: expected one of yes, no; found 'maybe'"),
+        ("launch: [{entry: k, grid: 1, block: 1}]\ntensor_maps: {m: {tensor: A, box: 1, mode: tile}}", 2, "tiled, im2col"),
         ("launch: [{entry: k, grid: 1, block: 1}]\nscratch: {p: {bytes: 4, init: ones}}", 2, "none, zero"),
         ("launch: [{entry: k, grid: 1, block: 1}]\nscratch: {p: {bytes: 4}}\ntensor_maps: {p: {tensor: A, box: 1}}", 3, "both"),
         ("launch: [{entry: k, grid: 1, block: 1}]\nscratch: {" + ",".join(f"p{k}: {{bytes: 4}}" for k in range(33)) + "}", 2, "at most 32"),
