@@ -71,6 +71,8 @@ class RunConfig(Record):
     """emulator or cuda."""
     gpus: tuple[int, ...] = ()
     """Numbers of the GPUs to use; empty: all that suit the architecture."""
+    screen: bool = False
+    """Check on the emulator first, and on a GPU only what passes there or cannot be judged there."""
     template: str | None = None
     """Version of prompts and feedback; None: the newest."""
     prices: str | None = None
@@ -84,7 +86,7 @@ class RunConfig(Record):
     parallel: int = Field(default=8, ge=1)
     """Episodes at once."""
     workers: int = Field(default=2, ge=1)
-    """Processes that run tools; on GPUs one for each, which keeps its GPU's worker and baselines warm."""
+    """Processes that run tools; on GPUs at least one for each, and one more for each that times and does nothing else."""
     worker_bytes: int = Field(default=4 << 30, gt=0)
     """Memory of each."""
     run_budget: Budget = Budget()

@@ -212,4 +212,5 @@ class EpisodeContext:
             seed=self.shared.draw("inputs", self.episode, turn),
             device=self.config.device,
             gpus=self.config.gpus,
+            screen=self.config.screen,
         )

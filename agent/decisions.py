@@ -1,7 +1,8 @@
 """After a turn: which candidate is best, whether to go on, and what the model is told.
 
 Pure in the ledger: the same events lead to the same decision. Order of candidates: rung of the verdict, required families met, depth of
-their evidence, confirmed speedup, the earlier turn.
+their evidence, then speed: a later candidate is faster only where its interval lies beyond that of the best so far. Among equals the
+older stays.
 
 | an episode ends as | when |
 | --- | --- |
@@ -27,6 +28,8 @@ from tools.evaluation import Depth, Diagnostic, Evaluation, Stage, Verdict
 from traces.events import EpisodeEnded, Event, Feedback, Judged, TurnEnded
 from traces.records import Episode, fold
 
+UNTRUSTED = frozenset({"suspect", "unstable"})
+"""Verdicts of timings that decide nothing."""
 DEPTHS = {depth: place for place, depth in enumerate(Depth)}
 
 PLACEBO_TEXT = """\
@@ -71,23 +74,36 @@ def fixed_placebo(evaluation: Evaluation) -> Evaluation:
     )
 
 
-def quality(evaluation: Evaluation, turn: int) -> tuple[float, ...]:
-    """Orders candidates: the larger, the better."""
+def quality(evaluation: Evaluation) -> tuple[float, ...]:
+    """Orders candidates by all but speed: the larger, the better."""
     required = [target for target in evaluation.targets if target.required]
-    timing = evaluation.timing
     return (
         evaluation.verdict.rung,
         evaluation.targets_met,
         sum(target.met for target in required),
         sum(DEPTHS[target.depth] for target in required),
-        timing.speedup if timing is not None and timing.confirmed else 0.0,
-        -turn,
+        evaluation.timing is None or evaluation.timing.verdict != "suspect",
     )
+
+
+def better(new: Evaluation, best: Evaluation) -> bool:
+    """Whether a later candidate takes the place of the best so far: readings that overlap decide nothing, and so the older stays."""
+    if quality(new) != quality(best):
+        return quality(new) > quality(best)
+    this, that = new.timing, best.timing
+    if this is None or that is None or UNTRUSTED & {this.verdict, that.verdict}:
+        return False
+    return this.baseline == that.baseline and this.low > that.high
 
 
 def meets(config: RunConfig, evaluation: Evaluation) -> bool:
     """The target is met, as far as this machine can tell."""
-    fast = config.speedup is None or evaluation.timing is None or evaluation.timing.low >= config.speedup
+    timing = evaluation.timing
+    fast = (
+        config.speedup is None
+        or timing is None
+        or (timing.low >= config.speedup and timing.verdict not in UNTRUSTED)
+    )
     return evaluation.verdict is Verdict.CORRECT and evaluation.targets_met and fast
 
 
@@ -160,14 +176,16 @@ class _Best:
 
 def _best(context: EpisodeContext, episode: Episode) -> _Best | None:
     """The best of the judged turns, the one in progress included."""
-    judged: list[_Best] = []
+    best: _Best | None = None
     last = {event.turn: event for event in context.journal.ledger.events if isinstance(event, Judged)}
     for turn in episode.turns:
         event = last.get(turn.number)
         complete = event is not None and (event.stopped or event.stage is Stage.MEASURE)
         if event is not None and complete and not turn.missing:
-            judged.append(_Best(turn.number, context.evaluation(event.evaluation), turn.candidate))
-    return max(judged, key=lambda each: quality(each.evaluation, each.turn), default=None)
+            found = _Best(turn.number, context.evaluation(event.evaluation), turn.candidate)
+            if best is None or better(found.evaluation, best.evaluation):
+                best = found
+    return best
 
 
 def _feedback(context: EpisodeContext, turn: int, evaluation: Evaluation, best: _Best) -> Feedback:

@@ -28,6 +28,7 @@ from agent.models.factory import make_model, with_environment
 from agent.models.retry import Policy
 from sandbox.pool import Pool
 from tasks.errors import InputError
+from tools.evaluation import Stage
 from traces.records import Episode
 from traces.redact import protect
 from traces.store import Run, create_run, open_run
@@ -93,7 +94,7 @@ def run(
         prompts=tools.prompts,
         draws=draws,
         versions=provenance.versions(),
-        environment=provenance.machine(),
+        environment=provenance.machine(config.device, config.arch, config.gpus),
         ptxas=provenance.ptxas(),
     )
     return asyncio.run(_work(made, config, tools, model, parts, progress or Quiet()))
@@ -127,9 +128,7 @@ async def _work(
     planned = plan(config, tools.load_task, opened.about.config_digest)
     _allow_files(config.parallel)
     with opened.lock():
-        judge = parts.judge or Pool(
-            judges(config), memory_bytes=config.worker_bytes, seconds=config.stage_seconds
-        )
+        judge = parts.judge or _judge(config, tools)
         shared = RunContext(opened, config, tools, model, judge, progress, parts.policy)
         episodes = list(opened.episodes())
         _same_tasks(opened, planned, episodes)
@@ -272,13 +271,21 @@ def _fingerprint(tools: Tools) -> str:
     return fingerprint(tools.prompts)
 
 
-def judges(config: RunConfig) -> int:
-    """How many processes judge: on GPUs one for each, elsewhere as many as asked for."""
-    if config.device != "cuda":
-        return config.workers
-    from sandbox.cuda.device import suiting
+def _judge(config: RunConfig, tools: Tools) -> Judge:
+    """The processes that judge. Raises InputError when the run's device is not here."""
+    from tools.devices import CUDA, resolved, usable
 
-    return max(1, len(config.gpus or suiting(config.arch)))
+    if resolved(config.device, config.arch, config.gpus) != CUDA:
+        return Pool(config.workers, memory_bytes=config.worker_bytes, seconds=config.stage_seconds)
+    from agent.judges import GpuJudges
+
+    return GpuJudges(
+        tools.stages[Stage.MEASURE],
+        usable(config.arch, config.gpus),
+        workers=config.workers,
+        memory_bytes=config.worker_bytes,
+        seconds=config.stage_seconds,
+    )
 
 
 def _allow_files(episodes: int) -> None:

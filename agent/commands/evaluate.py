@@ -42,6 +42,12 @@ def evaluate(
     gpus: Annotated[
         str | None, typer.Option(help="Numbers of the GPUs to use, such as 0,1; all that suit by default.")
     ] = None,
+    screen: Annotated[
+        bool,
+        typer.Option(
+            "--screen", help="Check on the emulator first: only what passes there costs time of a GPU."
+        ),
+    ] = False,
     against: Annotated[
         Path | None, typer.Option(help="Time against this candidate instead of the task's baselines.")
     ] = None,
@@ -63,8 +69,9 @@ def evaluate(
         text=text,
         require=families(require),
         seed=secrets.randbits(62) if seed is None else seed,
-        device=resolved(device, arch),
+        device=resolved(device, arch, numbers(gpus)),
         gpus=numbers(gpus),
+        screen=screen,
         mode="full" if full else "quick",
         against=None if against is None else _read(against),
     )

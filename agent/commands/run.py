@@ -47,6 +47,12 @@ def run(
     gpus: Annotated[
         str | None, typer.Option(help="Numbers of the GPUs to use, such as 0,1; all that suit by default.")
     ] = None,
+    screen: Annotated[
+        bool,
+        typer.Option(
+            "--screen", help="Check on the emulator first: only what passes there costs time of a GPU."
+        ),
+    ] = False,
     base_url: Annotated[
         str | None, typer.Option(help="A compatible server, such as http://127.0.0.1:8000/v1.")
     ] = None,
@@ -107,8 +113,9 @@ def run(
             require=families(require),
             stop_when_met=not all_turns,
             plateau=plateau,
-            device=resolved(device, arch),
+            device=resolved(device, arch, numbers(gpus)),
             gpus=numbers(gpus),
+            screen=screen,
             template=template,
             prices=None if prices is None else str(prices.resolve()),
             temperature=temperature,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from agent.config import Arm, Budget, RunConfig
 from agent.context import Quiet
-from agent.decisions import quality
+from agent.decisions import better
 from agent.graph import build, fingerprint
 from agent.models.base import ContextOverflow, FinishReason, Refused, Request, Response, Unavailable, Usage
 from agent.models.instant import Answers, InstantModel
@@ -180,13 +181,15 @@ def test_the_better_candidate_by_verdict_then_targets_then_depth_then_the_earlie
         )
 
     worst_first = [
-        quality(made(Verdict.FAULT, Depth.EXECUTED, met=1), 1),
-        quality(made(Verdict.CORRECT, Depth.ABSENT), 3),
-        quality(made(Verdict.CORRECT, Depth.ABSENT), 2),
-        quality(made(Verdict.CORRECT, Depth.IN_SASS), 4),
-        quality(made(Verdict.CORRECT, Depth.EXECUTED, Depth.ABSENT, met=1), 5),
+        made(Verdict.FAULT, Depth.EXECUTED, met=1),
+        made(Verdict.CORRECT, Depth.ABSENT),
+        made(Verdict.CORRECT, Depth.IN_SASS),
+        made(Verdict.CORRECT, Depth.EXECUTED, Depth.ABSENT, met=1),
     ]
-    assert worst_first == sorted(worst_first)
+    for lesser, greater in itertools.combinations(worst_first, 2):
+        assert better(greater, lesser)
+        assert not better(lesser, greater)
+    assert not better(worst_first[1], worst_first[1])
 
 
 def test_a_refusal_that_concerns_everybody_stops_the_run_and_it_goes_on_later(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from agent.config import RunConfig
 from agent.context import Tools
+from agent.decisions import better
 from agent.models.base import (
     FinishReason,
     ModelError,
@@ -66,16 +67,16 @@ def varied(verdict: str, count: int) -> list[str]:
     return [f"{verdict} // {number}" for number in range(count)]
 
 
-def _timed(speedup: float, confirmed: bool = True) -> Timing:
+def _timed(speedup: float, half: float = 0.0, verdict: Any = "faster", baseline: str = "b") -> Timing:
     return Timing(
-        baseline="b",
+        baseline=baseline,
         speedup=speedup,
-        low=speedup,
-        high=speedup,
+        low=speedup - half,
+        high=speedup + half,
         candidate_ms=1.0,
         baseline_ms=speedup,
+        verdict=verdict,
         device="d",
-        confirmed=confirmed,
     )
 
 
@@ -83,40 +84,60 @@ def _family(depth: Depth, met: bool) -> Target:
     return Target(family="mma_sync", required=True, depth=depth, met=met)
 
 
-def test_candidates_are_ordered_by_rung_targets_depth_and_confirmed_speed() -> None:
-    from agent.decisions import quality
+BASE = Evaluation(
+    task="t",
+    task_digest="d",
+    arch="sm_90a",
+    candidate=None,
+    device="cuda",
+    verdict=Verdict.CORRECT,
+    summary="",
+)
 
-    base = Evaluation(
-        task="t",
-        task_digest="d",
-        arch="sm_90a",
-        candidate=None,
-        device="emulator",
-        verdict=Verdict.CORRECT,
-        summary="",
-    )
+
+def test_candidates_are_ordered_by_rung_targets_depth_and_speed() -> None:
+    met = {"targets": (_family(Depth.EXECUTED, True),), "targets_met": True}
     rising = [
         {"verdict": Verdict.FAULT, "targets": (_family(Depth.LOAD_BEARING, True),)},
         {"targets": (_family(Depth.ABSENT, False),)},
         {"targets": (_family(Depth.IN_PTX, False),)},
-        {"targets": (_family(Depth.EXECUTED, True),), "targets_met": True},
-        {"targets": (_family(Depth.EXECUTED, True),), "targets_met": True, "timing": _timed(1.5)},
-        {"targets": (_family(Depth.EXECUTED, True),), "targets_met": True, "timing": _timed(1.6)},
+        met | {"timing": _timed(9.0, verdict="suspect")},
+        met | {"timing": _timed(1.5)},
+        met | {"timing": _timed(1.6)},
     ]
-    made = [base.model_copy(update=each) for each in rising]
-    assert sorted(made, key=lambda each: quality(each, 1)) == made
-    unconfirmed = made[3].model_copy(update={"timing": _timed(9.0, confirmed=False)})
-    assert quality(unconfirmed, 1) == quality(made[3], 1)
-    assert quality(made[3], 1) > quality(made[3], 2)
+    made = [BASE.model_copy(update=each) for each in rising]
+    for place, lesser in enumerate(made):
+        for greater in made[place + 1 :]:
+            assert better(greater, lesser)
+            assert not better(lesser, greater)
 
 
-@pytest.mark.parametrize(("speedup", "turns"), [(1.2, 1), (1.6, 6)])
+@pytest.mark.parametrize(
+    "later",
+    [
+        _timed(1.5),
+        _timed(1.55, half=0.05),  # 1.50 to 1.60 against 1.45 to 1.55
+        _timed(9.0, verdict="unstable"),
+        _timed(9.0, baseline="another"),
+        None,
+    ],
+)
+def test_a_later_candidate_is_better_only_beyond_the_interval_of_the_best(later: Timing | None) -> None:
+    best = BASE.model_copy(update={"timing": _timed(1.5, half=0.05)})
+    new = BASE.model_copy(update={"timing": later})
+    assert not better(new, best)
+    assert not better(best, new)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "verdict", "turns"), [(1.2, "faster", 1), (1.48, "faster", 6), (1.2, "suspect", 6)]
+)
 def test_a_wanted_speedup_belongs_to_the_target_where_there_is_a_timing(
-    tmp_path: Path, speedup: float, turns: int
+    tmp_path: Path, speedup: float, verdict: str, turns: int
 ) -> None:
     def measure(job: Job, evaluation: Evaluation | None) -> StageResult:
         assert evaluation is not None
-        return StageResult(evaluation.model_copy(update={"timing": _timed(1.5)}))
+        return StageResult(evaluation.model_copy(update={"timing": _timed(1.5, 0.05, verdict)}))
 
     fast = tools(stages=TOOLS.stages | {Stage.MEASURE: measure})
     told = episode(tmp_path, varied(RIGHT, 6), bring=fast, speedup=speedup)
