@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from agent.commands import doctor, evaluate, records, run, tasks
+from agent.commands import confirm, doctor, evaluate, records, run, tasks
 from agent.shadow import check_packages
 from tasks.errors import PtxmendError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("resume")(run.resume)
+app.command("confirm")(confirm.confirm)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(tasks.app, name="tasks")
 app.command("show")(records.show)

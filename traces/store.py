@@ -4,6 +4,7 @@
     episodes/<id>.jsonl ledgers
     blobs/<sha256>      texts
     checkpoints.sqlite  the machine's checkpoints: a cache
+    confirmations.jsonl timings taken again, where there are any
 
 Only this module knows the layout.
 """
@@ -69,6 +70,11 @@ class Run:
     def checkpoints(self) -> Path:
         """The cache of checkpoints."""
         return self.path / "checkpoints.sqlite"
+
+    @property
+    def confirmations(self) -> Path:
+        """Timings taken again; not there before the first."""
+        return self.path / "confirmations.jsonl"
 
     def ledger(self, episode: str) -> Ledger:
         """An episode's ledger, open for appending."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.errors import InputError
+from traces.confirmations import confirmations
 from traces.events import (
     Admitted,
     EpisodeEnded,
@@ -68,6 +69,23 @@ def _faults(run: Run) -> Iterator[str]:
                 if digest not in known:
                     yield f"{path}, event {event.seq} ({event.kind}): blob {digest} is missing or damaged"
         yield from (f"{path}, {fault}" for fault in _disorder(run, episode, events))
+    yield from _unconfirmed(run, known)
+
+
+def _unconfirmed(run: Run, known: set[str]) -> Iterator[str]:
+    """What is wrong with the records of timings taken again."""
+    try:
+        records = confirmations(run)
+    except InputError as error:
+        yield str(error)
+        return
+    for number, record in enumerate(records, 1):
+        for digest in (record.candidate, record.evaluation, *record.blobs.values()):
+            if digest not in known:
+                yield f"{run.confirmations}, line {number}: blob {digest} is missing or damaged"
+        samples = record.timing and record.timing.samples_sha256
+        if samples and samples not in record.blobs.values():
+            yield f"{run.confirmations}, line {number}: the raw samples are not those of the timing"
 
 
 NEEDS = {

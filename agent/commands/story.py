@@ -9,8 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.commands.console import console, plain, seconds_text, targets_text, verdict_row, verdict_text
+from agent.commands.speed import speed_text, tell_timing
+from agent.winners import unconfirmed
 from tools.evaluation import Evaluation
 from tools.explain import where
+from traces.confirmations import latest
 from traces.records import Episode, Turn
 from traces.store import Run
 
@@ -47,6 +50,8 @@ def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
             console.print(Text(f"  workload {mismatch.workload}: {where(mismatch)}"))
     if evaluation.targets:
         _targets(evaluation)
+    if evaluation.timing is not None:
+        tell_timing(evaluation.timing)
     told = {(each.kind, each.line) for each in evaluation.diagnostics[:MAX_LISTED]}
     warnings = [
         each
@@ -93,17 +98,23 @@ def _targets(evaluation: Evaluation) -> None:
 
 def tell_run(run: Run) -> None:
     """The table that ends a run: task, turns, verdict per turn, targets."""
-    episodes = list(run.episodes())
+    episodes = sorted(run.episodes(), key=lambda each: (each.task, each.sample))
+    best = {each.id: evaluation_of(run, each.best) for each in episodes if each.best}
+    timed = any(each is not None and each.timing is not None for each in best.values())
+    confirmed = latest(run) if timed else {}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("task", "turns", "verdict per turn", "targets (best turn)", "ended"):
+    speed = ("speed (best turn)",) if timed else ()
+    for column in ("task", "turns", "verdict per turn", "targets (best turn)", *speed, "ended"):
         table.add_column(column, overflow="fold")
-    for episode in sorted(episodes, key=lambda each: (each.task, each.sample)):
-        best = evaluation_of(run, episode.best) if episode.best else None
+    for episode in episodes:
+        found = best.get(episode.id)
+        known = confirmed.get((episode.task_digest, episode.best.candidate or "")) if episode.best else None
         table.add_row(
             _name(episode),
             str(sum(turn.ended for turn in episode.turns)),
             verdict_row([turn.verdict for turn in episode.turns if turn.ended or turn.verdict]),
-            targets_text(best.targets) if best else Text("-", "dim"),
+            targets_text(found.targets) if found else Text("-", "dim"),
+            *((speed_text(found.timing if found else None, known),) if timed else ()),
             episode.reason or "open",
         )
     console.print(table)
@@ -132,6 +143,11 @@ def tell_run(run: Run) -> None:
         style="dim",
     )
     console.print(f"kept in {run.path}; read it with: ptxmend show {run.path} [EPISODE]", markup=False)
+    if timed and unconfirmed(run):
+        console.print(
+            f"in-loop speeds steer and are not published; measure the winners again with: ptxmend confirm {run.path}",
+            markup=False,
+        )
 
 
 def _name(episode: Episode) -> str:
