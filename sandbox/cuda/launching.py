@@ -6,6 +6,8 @@ Source: CUDA driver API, "Execution Control" (cuFuncGetAttribute, cuFuncSetAttri
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox.cuda.driver import Driver, DriverError, Geometry
@@ -50,6 +52,15 @@ REFUSALS = frozenset(
 """Errors that say the module or the launch was not acceptable; nothing has run."""
 
 
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A module variable. first: address of a copy of its first contents."""
+
+    address: int
+    first: int
+    bytes: int
+
+
 @dataclass
 class Module:
     """A loaded module."""
@@ -58,6 +69,47 @@ class Module:
     handle: int
     functions: dict[str, int]
     attributes: dict[str, Attributes]
+    variables: tuple[Variable, ...] = ()
+    """Those that `load` names, but the ones that the assembler dropped because nothing uses them."""
+
+
+def load(driver: Driver, wanted: Load) -> Module:
+    """Load machine code, and keep the first contents of the variables asked for before anything can change them. Raises DriverError;
+    nothing is held then.
+    """
+    handle = driver.load(wanted.cubin)
+    kept: list[Variable] = []
+    try:
+        functions = {name: driver.function(handle, name) for name in wanted.entries}
+        attributes = {name: driver.attributes(each) for name, each in functions.items()}
+        for name in wanted.variables:
+            found = driver.variable(handle, name)
+            if found is not None and found[1]:
+                address, size = found
+                kept.append(Variable(address, driver.alloc(size), size))
+                driver.copy(kept[-1].first, address, size)
+    except DriverError:
+        with suppress(DriverError):
+            _forget(driver, handle, kept)
+        raise
+    return Module(wanted, handle, functions, attributes, tuple(kept))
+
+
+def unload(driver: Driver, module: Module) -> None:
+    """Unload a module, with what was kept for it."""
+    _forget(driver, module.handle, module.variables)
+
+
+def restore(driver: Driver, module: Module) -> None:
+    """Give the module's variables their first contents; queued on the stream."""
+    for each in module.variables:
+        driver.copy(each.address, each.first, each.bytes)
+
+
+def _forget(driver: Driver, handle: int, variables: Iterable[Variable]) -> None:
+    for each in variables:
+        driver.free(each.first)
+    driver.unload(handle)
 
 
 def admit(

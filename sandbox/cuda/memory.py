@@ -2,7 +2,8 @@
 
 An access past a buffer thus faults at full speed as soon as it leaves the last few bytes of its mapping; those bytes, and the ones
 before the buffer, are red zones whose contents are compared afterwards. Mappings are kept and used again: at the same place when a run
-asks for it (`keep`), never at the same place when it asks for that (`move`).
+asks for it (`keep`, unless the last run's buffers were larger together than what is kept), never at the same place when it asks for
+that (`move`). What is kept never exceeds `SPARE_BYTES`, however the sizes of candidates vary, and makes way for a run that needs room.
 
 Where a GPU has no virtual memory management, plain memory with red zones on both sides takes the place of mappings.
 """
@@ -14,15 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from sandbox.cuda.driver import Driver
+from sandbox.cuda.driver import Driver, DriverError
 from sandbox.cuda.wire import RedZone
 
 ALIGNMENT: Final = 256
 """Bytes: what cudaMalloc promises, and so what kernels rely on."""
 ZONE: Final = 4096
 """Bytes of red zone that are looked at before a buffer, and behind it where there are so many."""
-SPARE: Final = 8
-"""Mappings of one size that are kept for later runs."""
+SPARE_BYTES: Final = 1 << 30
+"""Mappings that are kept for later runs, together."""
 PLAIN_GRANULE: Final = 2 << 20
 
 
@@ -72,29 +73,34 @@ class Memory:
 
     driver: Driver
     random: random.Random = field(default_factory=random.SystemRandom)
-    spare: dict[int, list[Slab]] = field(default_factory=dict[int, list[Slab]])
-    """Size → slabs nobody uses."""
+    spare: list[Slab] = field(default_factory=list[Slab])
+    """Slabs nobody uses, those given back first in front."""
     last: dict[str, Slab] = field(default_factory=dict[str, Slab])
     """Name → slab of the last run that had a buffer of this name."""
 
     def take(self, sizes: Mapping[str, int], how: Literal["any", "keep", "move"]) -> dict[str, Place]:
-        """A place for every buffer."""
+        """A place for every buffer. Raises DriverError; nothing is held then."""
         found: dict[str, Place] = {}
-        for name, size in sizes.items():
-            wanted = slab_bytes(size, self.driver.granularity() or PLAIN_GRANULE)
-            found[name] = placed(self._slab(name, wanted, how), size)
+        try:
+            for name, size in sizes.items():
+                wanted = slab_bytes(size, self.driver.granularity() or PLAIN_GRANULE)
+                found[name] = placed(self._slab(name, wanted, how), size)
+        except DriverError:
+            self.give_back(found)
+            raise
         self.last = {name: place.slab for name, place in found.items()}
         return found
 
     def give_back(self, places: Mapping[str, Place]) -> None:
         """What a run no longer needs; kept for the next, within bounds."""
-        for place in places.values():
-            kept = self.spare.setdefault(place.slab.size, [])
-            kept.append(place.slab)
-            if len(kept) > SPARE or place.slab.size > PLAIN_GRANULE * 64:
-                doomed = next((each for each in kept if each not in self.last.values()), kept[0])
-                kept.remove(doomed)
-                self._unmap(doomed)
+        self.spare += (place.slab for place in places.values())
+        last = set(self.last.values())
+        excess = sum(each.size for each in self.spare) - SPARE_BYTES
+        for slab in sorted(self.spare, key=lambda each: each in last):  # those of the last run go last
+            if excess <= 0:
+                break
+            self._drop(slab)
+            excess -= slab.size
 
     def stain(self, places: Mapping[str, Place], byte: int) -> None:
         """Fill all red zones."""
@@ -118,25 +124,33 @@ class Memory:
         return tuple(found)
 
     def _slab(self, name: str, size: int, how: Literal["any", "keep", "move"]) -> Slab:
-        free = self.spare.get(size, [])
+        free = [each for each in self.spare if each.size == size]
         before = self.last.get(name)
         if how == "keep" and before in free:
-            free.remove(before)
+            self.spare.remove(before)
             return before
         taken = set(self.last.values())
         others = [each for each in free if (each != before if how == "move" else each not in taken)]
         if others:
             chosen = self.random.choice(others)
-            free.remove(chosen)
+            self.spare.remove(chosen)
             return chosen
-        return self._map(size)
+        try:
+            return self._map(size)
+        except DriverError:
+            if not self.spare:
+                raise
+            for each in list(self.spare):
+                self._drop(each)
+            return self._map(size)
 
     def _map(self, size: int) -> Slab:
         if self.driver.granularity():
             return Slab(self.driver.map(size), size)
         return Slab(self.driver.alloc(size), size)
 
-    def _unmap(self, slab: Slab) -> None:
+    def _drop(self, slab: Slab) -> None:
+        self.spare.remove(slab)
         if self.driver.granularity():
             self.driver.unmap(slab.base, slab.size)
         else:

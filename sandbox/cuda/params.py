@@ -37,11 +37,16 @@ def furnish(driver: Driver, spec: BufferSpec, address: int) -> None:
         driver.fill(address, source.fill or 0, spec.bytes)
 
 
-def param_spaces(driver: Driver, work: Work, addresses: Mapping[str, int]) -> list[ParamSpace]:
-    """Of every launch, with buffers at these addresses. Raises LaunchRefused for a tensor map the driver does not encode."""
+def param_spaces(
+    driver: Driver, work: Work, addresses: Mapping[str, int], copies: dict[str, int]
+) -> list[ParamSpace]:
+    """Of every launch, with buffers at these addresses. Raises LaunchRefused for a tensor map the driver does not encode.
+
+    copies: tensor map → its copy in device memory, for kernels that take its address; made here, to be freed by the caller, also when
+    this raises.
+    """
     maps = {each.name: each for each in work.maps}
     encoded: dict[str, bytes] = {}
-    copies: dict[str, int] = {}
 
     def bytes_of(spec: MapSpec) -> bytes:
         if spec.name not in encoded:
@@ -62,7 +67,7 @@ def param_spaces(driver: Driver, work: Work, addresses: Mapping[str, int]) -> li
         if param.kind == "map":
             return raw
         if param.name not in copies:
-            copies[param.name] = driver.alloc(len(raw))  # freed with the context: 128 bytes
+            copies[param.name] = driver.alloc(len(raw))
             driver.write(copies[param.name], raw)
         return pointer(copies[param.name])
 

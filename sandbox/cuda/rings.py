@@ -3,9 +3,10 @@
 A ring is a number of copies of all buffers of a plan, each at its own addresses: a run never meets what the one before left in the cache.
 Its memory is plain, so that other processes of ours can copy from it.
 
-A lap is one window of `count` runs on as many sets, captured in one CUDA graph, timed by two events behind a kernel that lets time pass
-while the rest is queued. Outside the window: persisting lines of the L2 cache are made ordinary, module variables get their first values
-again (so that nothing a launch kept can help the next), and the outputs of the sets half a ring away are filled with poison.
+A lap is one window of `count` runs on as many sets, captured in one CUDA graph (launched one by one where the driver captures none) and
+timed by two events behind a kernel that lets time pass while the rest is queued. Outside the window: persisting lines of the L2 cache are
+made ordinary, module variables get the values they had when the module was loaded (so that nothing a launch kept can help the next, in
+this ring or a later one), and the outputs of the sets half a ring away are filled with poison.
 
 Source: CUDA driver API, "Graph Management", "Event Management"; CUDA C++ programming guide, "L2 Cache Access Management".
 """
@@ -13,10 +14,11 @@ Source: CUDA driver API, "Graph Management", "Event Management"; CUDA C++ progra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sandbox.cuda.driver import Driver, DriverError, Geometry, pointer, wait
-from sandbox.cuda.launching import KERNEL_FAULTS, Module
+from sandbox.cuda.launching import KERNEL_FAULTS, Module, restore
 from sandbox.cuda.params import ParamSpace, furnish, param_spaces
 from sandbox.cuda.wire import Lap, Lapped, Ring, Stop
 from tasks.errors import InfraError
@@ -39,10 +41,10 @@ class _Made:
     """Of each set: buffer → address."""
     spaces: list[list[ParamSpace]]
     """Of each set, of each launch."""
-    pristine: list[tuple[int, int, int]]
-    """Module variables: address, address of a copy of the first contents, bytes."""
-    graphs: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    """(first set, runs) → graph."""
+    copies: list[dict[str, int]]
+    """Of each set: tensor map → its copy."""
+    graphs: dict[tuple[int, int], int | None] = field(default_factory=dict[tuple[int, int], "int | None"])
+    """(first set, runs) → graph; None where the driver captures none."""
     stop: Stop | None = None
     """How the first runs went."""
 
@@ -58,12 +60,13 @@ class Rings:
     hold: int = 0
 
     def make(self, wanted: Ring, module: Module, geometries: Sequence[Geometry], hold: int) -> int:
-        """Allocate and fill the sets, and run each once. hold: the kernel that lets time pass."""
+        """Allocate and fill the sets, and run each once. hold: the kernel that lets time pass. Raises DriverError; nothing is held then."""
         driver = self.driver
         self.hold = hold
         if self.events is None:
             self.events = (driver.event(), driver.event())
         sets: list[dict[str, int]] = []
+        copies: list[dict[str, int]] = [{} for _ in range(wanted.sets)]
         work = wanted.work
         try:
             for number in range(wanted.sets):
@@ -74,18 +77,16 @@ class Rings:
                         driver.copy(sets[-1][spec.name], sets[0][spec.name], spec.bytes)
                     else:
                         furnish(driver, spec, sets[-1][spec.name])
-            ring = _Made(
-                wanted, module, geometries, sets, [param_spaces(driver, work, each) for each in sets], []
-            )
-            self._keep_variables(ring)
+            spaces = [param_spaces(driver, work, each, mine) for each, mine in zip(sets, copies, strict=True)]
+            ring = _Made(wanted, module, geometries, sets, spaces, copies)
+            restore(driver, module)
+            for number in range(wanted.sets):
+                if ring.stop is None:
+                    ring.stop = self._once(ring, number)
         except BaseException:
-            for each in sets:
-                for address in each.values():
-                    driver.free(address)
+            with suppress(DriverError):
+                self._free([*sets, *copies])
             raise
-        for number in range(wanted.sets):
-            if ring.stop is None:
-                ring.stop = self._once(ring, number)
         self.count += 1
         self.made[self.count] = ring
         return self.count
@@ -100,21 +101,18 @@ class Rings:
         start, end = self.events
         key = (asked.first % sets, asked.count)
         if key not in ring.graphs:
-            driver.begin_graph()
-            try:
-                for number in range(asked.count):
-                    self._queue(ring, (asked.first + number) % sets)
-            finally:
-                graph = driver.end_graph()
-            ring.graphs[key] = graph
+            ring.graphs[key] = self._captured(ring, *key)
+        graph = ring.graphs[key]
         driver.reset_l2()
-        for address, copy, size in ring.pristine:
-            driver.copy(address, copy, size)
+        restore(driver, ring.module)
         for number in range(asked.count):
             self._poison(ring, (asked.first + sets // 2 + number) % sets, asked.poison)
         driver.launch(self.hold, ALONE, pointer(round(asked.blocker_us * 1e3)), (0,))
         driver.record(start)
-        driver.replay(ring.graphs[key])
+        if graph is not None:
+            driver.replay(graph)
+        else:
+            self._queue_all(ring, *key)
         driver.record(end)
         seconds = ring.wanted.launch_seconds * asked.count * len(ring.geometries)
         if not wait(driver, end, seconds):
@@ -131,27 +129,42 @@ class Rings:
         if ring is None:
             return
         for graph in ring.graphs.values():
-            self.driver.drop_graph(graph)
-        for each in ring.sets:
-            for address in each.values():
-                self.driver.free(address)
-        for _, copy, _ in ring.pristine:
-            self.driver.free(copy)
+            if graph is not None:
+                self.driver.drop_graph(graph)
+        self._free([*ring.sets, *ring.copies])
 
     def _ring(self, number: int) -> _Made:
         if number not in self.made:
             raise InfraError(f"the GPU worker has no ring {number}")
         return self.made[number]
 
-    def _keep_variables(self, ring: _Made) -> None:
-        """Copy the first contents of the module's variables, before anything of it has run here."""
-        for name in ring.module.load.variables:
-            found = self.driver.variable(ring.module.handle, name)
-            if found is not None and found[1]:
-                address, size = found
-                copy = self.driver.alloc(size)
-                self.driver.copy(copy, address, size)
-                ring.pristine.append((address, copy, size))
+    def _free(self, sets: Sequence[dict[str, int]]) -> None:
+        for each in sets:
+            for address in each.values():
+                self.driver.free(address)
+
+    def _captured(self, ring: _Made, first: int, count: int) -> int | None:
+        """One graph of `count` runs; None when the driver does not capture them. Raises DriverError for a fault of a kernel before."""
+        self.driver.begin_graph()
+        failed: DriverError | None = None
+        try:
+            self._queue_all(ring, first, count)
+        except DriverError as error:
+            failed = error
+        try:
+            graph = self.driver.end_graph()  # in any case: else the stream stays in capture
+        except DriverError as error:
+            failed, graph = failed or error, None
+        if failed is not None and failed.name in KERNEL_FAULTS:
+            raise failed
+        if failed is not None and graph is not None:
+            self.driver.drop_graph(graph)
+        return None if failed is not None else graph
+
+    def _queue_all(self, ring: _Made, first: int, count: int) -> None:
+        """`count` runs, each on the next set."""
+        for number in range(count):
+            self._queue(ring, (first + number) % len(ring.sets))
 
     def _queue(self, ring: _Made, number: int) -> None:
         """One run of the plan on one set."""

@@ -15,11 +15,12 @@ import random
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TypeVar
 
-from sandbox.cuda import kernels
+from sandbox.cuda import kernels, launching
 from sandbox.cuda.driver import Driver, DriverError, Geometry, pointer, wait
 from sandbox.cuda.launching import KERNEL_FAULTS, Module, admit, broken, refused
 from sandbox.cuda.memory import Memory, Place
@@ -42,6 +43,8 @@ class _Flight:
     geometries: Sequence[Geometry]
     spaces: Sequence[ParamSpace]
     places: Mapping[str, Place]
+    copies: Mapping[str, int]
+    """Of tensor maps in device memory."""
     began: float
     number: int = 0
     queued: bool = False
@@ -94,14 +97,12 @@ def load(wanted: Load) -> Loaded:
     """Load machine code. Raises LaunchRefused when the driver will not have it."""
     here = _here()
     try:
-        module = here.driver.load(wanted.cubin)
-        functions = {name: here.driver.function(module, name) for name in wanted.entries}
-        attributes = {name: here.driver.attributes(each) for name, each in functions.items()}
+        module = launching.load(here.driver, wanted)
     except DriverError as error:
         raise refused(error, "the driver does not load the module") from None
     here.count += 1
-    here.modules[here.count] = Module(wanted, module, functions, attributes)
-    return Loaded(here.count, attributes)
+    here.modules[here.count] = module
+    return Loaded(here.count, module.attributes)
 
 
 def unload(handle: int) -> None:
@@ -111,7 +112,7 @@ def unload(handle: int) -> None:
     if module is not None and not here.spent:
         gone = set(module.functions.values())
         here.allowed = {each for each in here.allowed if each[0] not in gone}
-        _sound(lambda: here.driver.unload(module.handle))
+        _sound(lambda: launching.unload(here.driver, module))
 
 
 def run(asked: Run) -> Ran:
@@ -122,13 +123,15 @@ def run(asked: Run) -> Ran:
     places = _sound(
         lambda: here.memory.take({each.name: each.bytes for each in asked.work.buffers}, asked.placement)
     )
-    _cut(here.printed)
-    _sound(lambda: _furnish(here, asked, places))
-    addresses = {name: place.address for name, place in places.items()}
-    spaces = _sound(lambda: param_spaces(here.driver, asked.work, addresses))
-    here.flight = _Flight(asked, module, geometries, spaces, places, time.monotonic())
-    _sound(lambda: _prepare(here, asked))
-    return _fly(here, here.flight, asked.launch_seconds)
+    copies: dict[str, int] = {}
+    with _held(here, places, copies):
+        _cut(here.printed)
+        _sound(lambda: _furnish(here, asked, places))
+        addresses = {name: place.address for name, place in places.items()}
+        spaces = _sound(lambda: param_spaces(here.driver, asked.work, addresses, copies))
+        here.flight = _Flight(asked, module, geometries, spaces, places, copies, time.monotonic())
+        _sound(lambda: _prepare(here, asked))
+        return _fly(here, here.flight, asked.launch_seconds)
 
 
 def more(seconds: float) -> Ran:
@@ -136,7 +139,8 @@ def more(seconds: float) -> Ran:
     here = _here()
     if here.flight is None:
         raise InfraError("the GPU worker has no run to wait for")
-    return _fly(here, here.flight, seconds)
+    with _held(here, here.flight.places, here.flight.copies):
+        return _fly(here, here.flight, seconds)
 
 
 def canary() -> float:
@@ -209,6 +213,25 @@ def unring(number: int) -> None:
         _sound(lambda: here.rings.drop(number))
 
 
+@contextmanager
+def _held(here: _Service, places: Mapping[str, Place], copies: Mapping[str, int]) -> Generator[None]:
+    """Memory of a run: given back also when the run is refused."""
+    try:
+        yield
+    except BaseException:
+        with suppress(DriverError):
+            _let_go(here, places, copies)
+        raise
+
+
+def _let_go(here: _Service, places: Mapping[str, Place], copies: Mapping[str, int]) -> None:
+    """The run has ended, and its memory is free for others."""
+    here.flight = None
+    here.memory.give_back(places)
+    for address in copies.values():
+        here.driver.free(address)
+
+
 def _furnish(here: _Service, asked: Run, places: Mapping[str, Place]) -> None:
     """Contents of all buffers, and red zones."""
     here.memory.stain(places, asked.poison)
@@ -238,8 +261,7 @@ def _fly(here: _Service, flight: _Flight, seconds: float) -> Ran:
         text, dropped = _text(here.printed, asked.stdout_bytes)
         return Ran({}, stop, stdout=text, stdout_dropped=dropped, addresses=addresses, seconds=spent)
     done = _sound(lambda: _collect(here, asked, flight.module, flight.places))
-    here.memory.give_back(flight.places)
-    here.flight = None
+    _sound(lambda: _let_go(here, flight.places, flight.copies))
     return replace(done, addresses=addresses, seconds=spent)
 
 

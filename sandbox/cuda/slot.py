@@ -19,7 +19,7 @@ from sandbox.cuda import service
 from sandbox.cuda.ledger import Ledger
 from sandbox.cuda.wire import Gpu
 from sandbox.keeper import Keeper
-from tasks.errors import InfraError
+from tasks.errors import CannotJudge, InfraError
 
 T = TypeVar("T")
 
@@ -64,11 +64,20 @@ class Slot:
         """Run a function of `sandbox.cuda.service` in the worker. Raises Late, WorkerLost, or what the function raised."""
         with self._lock:
             self.ready()
+            why = "a call of its worker was broken off"
             try:
                 return self._keeper.call(function, *args, seconds=seconds)
+            except CannotJudge:
+                raise
+            except (
+                InfraError
+            ) as error:  # late or dead; or its driver failed by itself, and would fail the next candidate too
+                self._keeper.kill()
+                why = str(error)
+                raise
             finally:
-                if self._keeper.pid is None:  # late or dead: the keeper has killed it
-                    self._ended("its worker was late or died")
+                if self._keeper.pid is None:
+                    self._ended(why)
 
     def end(self, why: str) -> None:
         """Kill the worker: a kernel faulted or hung in it."""
