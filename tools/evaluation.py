@@ -223,6 +223,8 @@ class Reading(Record):
     """Runs of the plan in one timed window."""
     roof_ms: float | None = None
     """No honest run is shorter: the task's FLOPs and bytes at the chip's peaks; None when those are not known."""
+    bound: Literal["", "memory", "arithmetic", "launch"] = ""
+    """What holds the roof there; '' when it is not known."""
     checked: bool = True
     """The output of a randomly chosen timed run was compared with the reference."""
 
@@ -298,6 +300,7 @@ class Evaluation(Record):
     candidate: str | None
     """sha256 of the candidate's text; None when there was none."""
     device: str
+    """Where the verdict comes from: `emulator` also for a candidate for a GPU that was screened out there."""
     verdict: Verdict
     stopped_at: Stage | None = None
     """The tool at which it stopped; None when it passed all or never started."""

@@ -43,7 +43,7 @@ from tools.timing.arms import (
 )
 from tools.timing.clocks import Monitor
 from tools.timing.referee import Subject, subject_of
-from tools.timing.roof import roof_ms
+from tools.timing.roof import Bound, roof_of
 from tools.timing.schedule import EFFORTS, Mode, Record, Side, Stopped, run, sets_for
 from tools.timing.statistics import Comparison, compare
 
@@ -228,7 +228,7 @@ class Bench:
         except Stopped as stopped:
             raise self._stopped(stopped.stop, case) from None
         work = task.task.work
-        roof = roof_ms(
+        roof, bound = roof_of(
             gpu,
             flops=evaluate(work.flops, case.axes),
             moved=evaluate(work.bytes, case.axes),
@@ -240,7 +240,7 @@ class Bench:
         found = compare(record.timed(), order, roof_ms=roof)
         judged = self._referee.call(refereeing.judge, case.subject)
         note = other.note if isinstance(other, BaselineSide) else ""
-        self._keep(case, name, record, found, roof, note)
+        self._keep(case, name, record, found, roof, bound, note)
         if changed:
             raise Failed(
                 Verdict.WRONG_OUTPUT,
@@ -263,7 +263,14 @@ class Bench:
         return Failed(verdict, text, fault)
 
     def _keep(
-        self, case: _Case, name: str, record: Record, found: Comparison, roof: float, note: str
+        self,
+        case: _Case,
+        name: str,
+        record: Record,
+        found: Comparison,
+        roof: float,
+        bound: Bound,
+        note: str,
     ) -> None:
         blocks = record.timed()
         self.readings.append(
@@ -282,6 +289,7 @@ class Bench:
                 dropped=found.dropped,
                 window=record.window,
                 roof_ms=roof,
+                bound=bound,
                 checked=bool(record.audited),
             )
         )

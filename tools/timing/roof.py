@@ -15,9 +15,12 @@ Blackwell B200 datasheet: 2,250 f16, 4,500 f8, 148 SMs, 1.85 GHz).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Literal, TypeAlias
 
 from sandbox.cuda.wire import Gpu
 from tasks.schema import DType
+
+Bound: TypeAlias = Literal["memory", "arithmetic", "launch"]
 
 LAUNCH_MS = 0.0015
 """Milliseconds that the shortest kernel takes."""
@@ -55,19 +58,27 @@ def flops_per_ms(gpu: Gpu, dtypes: Collection[DType]) -> float:
     return float(rate * gpu.multiprocessors * gpu.clock_khz)
 
 
-def roof_ms(
+def roof_of(
     gpu: Gpu, *, flops: int, moved: int, dtypes: Collection[DType], set_bytes: int, sets: int, window: int
-) -> float:
-    """Milliseconds that no honest run is shorter than.
+) -> tuple[float, Bound]:
+    """Milliseconds that no honest run is shorter than, and what holds the roof there.
 
     flops, moved: the task's own work, in FLOPs and bytes. set_bytes, sets, window: bytes of one buffer set, sets in the ring, runs in a
     timed window.
     """
-    shortest = LAUNCH_MS
+    roofs: list[tuple[float, Bound]] = [(LAUNCH_MS, "launch")]
     bandwidth = memory_bytes_per_ms(gpu)
     if bandwidth and set_bytes * sets >= CACHE_TIMES * gpu.l2_bytes:
-        shortest = max(shortest, (moved - gpu.l2_bytes / window) / bandwidth)
+        roofs.append(((moved - gpu.l2_bytes / window) / bandwidth, "memory"))
     arithmetic = flops_per_ms(gpu, dtypes)
     if arithmetic:
-        shortest = max(shortest, SAVINGS * flops / arithmetic)
-    return shortest
+        roofs.append((SAVINGS * flops / arithmetic, "arithmetic"))
+    return max(roofs)
+
+
+def roof_ms(
+    gpu: Gpu, *, flops: int, moved: int, dtypes: Collection[DType], set_bytes: int, sets: int, window: int
+) -> float:
+    """The milliseconds of `roof_of`."""
+    work = {"flops": flops, "moved": moved, "set_bytes": set_bytes, "sets": sets, "window": window}
+    return roof_of(gpu, dtypes=dtypes, **work)[0]
