@@ -13,10 +13,12 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.evidence import faster, hint, proof, speed
 from agent.prompts import DEFAULT, environment
 from sandbox.device import Fault
 from tools.evaluation import Diagnostic, Evaluation, Mismatch, Target, Verdict, Warning_
 from tools.explain import where
+from tools.measure import told as told_by_measure
 
 MAX_CHARACTERS = 8_000
 MAX_DIAGNOSTICS = 8
@@ -76,7 +78,12 @@ def render(
         return templates.get_template("verdict.md.j2").render(
             turn=turn, turns=turns, verdict=words, closing=closing
         )
-    best_words = _best(evaluation, turn, candidate_text, best, best_turn, best_text)
+    timed = arm != "diagnostics"
+    best_words = _best(evaluation, turn, candidate_text, best, best_turn, best_text, timed=timed)
+    if evaluation.timing is not None:  # it has a section of its own, or is kept from the model
+        short = evaluation.summary.removesuffix(f"; {told_by_measure(evaluation.timing.readings)}")
+        evaluation = evaluation.model_copy(update={"summary": short})
+    targets = _targets(evaluation)
     shown, tidy = _shown(evaluation.diagnostics), ""
     for most, with_diff in FULLNESS:
         told = [_diagnostic(each) for each in shown[:most]]
@@ -89,9 +96,11 @@ def render(
             more_diagnostics=len(shown) - len(told),
             fault=_fault(evaluation),
             mismatches=_mismatches(evaluation),
-            targets=_targets(evaluation),
+            fault_hint=hint(evaluation.fault),
+            targets=targets,
+            proofs=[proof(each) for each in targets],
             warnings=_warnings(evaluation, shown[:most]),
-            timing="" if arm == "diagnostics" else _timing(evaluation),
+            timing=speed(evaluation.timing) if timed and evaluation.timing is not None else "",
             best=best_words and (best_words if with_diff else best_words | {"diff": ""}),
             closing=closing,
         )
@@ -185,16 +194,6 @@ def _mismatch(mismatch: Mismatch, summary: str) -> str:
     return f"workload {mismatch.workload}: {'; '.join(facts)}" if facts else ""
 
 
-def _timing(evaluation: Evaluation) -> str:
-    timing = evaluation.timing
-    if timing is None:
-        return ""
-    return (
-        f"{timing.candidate_ms:.4g} ms against {timing.baseline_ms:.4g} ms of {timing.baseline} on {timing.device}: "
-        f"{timing.speedup:.3f} times as fast (95 % interval {timing.low:.3f} to {timing.high:.3f})."
-    )
-
-
 def _best(
     evaluation: Evaluation,
     turn: int,
@@ -202,6 +201,8 @@ def _best(
     best: Evaluation | None,
     best_turn: int | None,
     best_text: str | None,
+    *,
+    timed: bool,
 ) -> dict[str, Any] | None:
     """What to say of the best turn: nothing when it is this one."""
     if best is None or best_turn is None or best_turn == turn:
@@ -214,6 +215,9 @@ def _best(
         if regressed
         else f"Your file of turn {best_turn} got as far."
     )
+    slower = faster(best.timing, evaluation.timing) if timed and not regressed else ""
+    if slower:
+        advice = f"Your file of turn {best_turn} {slower}: start from it again."
     if best.verdict is Verdict.CORRECT and regressed:
         advice = (
             f"Your file of turn {best_turn} was right: start from it again and change only what must change."
@@ -223,7 +227,7 @@ def _best(
         "verdict": VERDICTS[best.verdict],
         "targets_met": best.targets_met,
         "advice": advice,
-        "diff": _diff(best_text, text) if regressed and best_text and text else "",
+        "diff": _diff(best_text, text) if (regressed or slower) and best_text and text else "",
     }
 
 

@@ -1,6 +1,7 @@
 """What a model reads first: who it is and what is asked. Rendered from versioned templates, byte for byte the same for every arm.
 
-Templates live in `agent/templates/<version>/`: `v1` tells all that a careful writer needs; `terse` gives the formula and the types alone,
+Templates live in `agent/templates/<version>/`: `v2` tells all that a careful writer needs (`v1` does too, with fewer words of proof and
+hangs); `terse` gives the formula and the types alone,
 so that everything else must come from feedback. A change of wording is a new version, and `digest` tells two of them apart whatever
 their names say. Nothing secret enters: hidden workloads are never named.
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tasks.registry import LoadedTask
 
 TEMPLATES = Path(__file__).parent / "templates"
-DEFAULT = "v1"
+DEFAULT = "v2"
 
 PTX_VERSIONS = {80: "7.0", 90: "8.0", 100: "8.6", 103: "8.8", 120: "8.7"}
 """Architecture number → least `.version` with all of its instructions (PTX ISA, release notes)."""
@@ -58,6 +59,12 @@ def digest(version: str = DEFAULT) -> str:
     for path in sorted((TEMPLATES / version).iterdir()):
         total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
+
+
+def version_of(found: str) -> str | None:
+    """The template version that has this digest; None when this installation has none such."""
+    versions = sorted(path.parent.name for path in TEMPLATES.glob("*/task.md.j2"))
+    return next((version for version in versions if digest(version) == found), None)
 
 
 def first_messages(

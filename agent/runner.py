@@ -26,6 +26,7 @@ from agent.episodes import Planned, plan, run_episode
 from agent.models.base import Model
 from agent.models.factory import make_model, with_environment
 from agent.models.retry import Policy
+from agent.prompts import version_of
 from sandbox.pool import Pool
 from tasks.errors import InputError
 from tools.evaluation import Stage
@@ -105,6 +106,8 @@ def resume(path: Path, *, progress: Progress | None = None, parts: Parts | None 
     parts = parts or Parts()
     opened = open_run(path)
     config = RunConfig.model_validate(opened.about.config)
+    if config.template is None:  # the newest of then, not of now
+        config = config.model_copy(update={"template": version_of(opened.about.prompts)})
     _guard_key(config)
     tools = parts.tools or real_tools(config.template, config.prices)
     found = _fingerprint(tools)

@@ -70,7 +70,7 @@ def run(
     budget_seconds: Annotated[float | None, typer.Option(help="Wall seconds for the whole run.")] = None,
     template: Annotated[
         str | None,
-        typer.Option(help="Version of prompts and feedback: v1, or terse (formula and types alone)."),
+        typer.Option(help="Version of prompts and feedback: v2, v1, or terse (formula and types alone)."),
     ] = None,
     prices: Annotated[
         Path | None, typer.Option(help="Your own price table, in the form of agent/prices.yaml.")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from agent.commands.console import console, verdict_text
 from tools.evaluation import Clocks, Reading, Timing, Verdict
+from tools.timing.roof import reached
 from traces.confirmations import Confirmation
 
 STYLES: Mapping[str, str] = {
@@ -32,6 +33,7 @@ MEANINGS: Mapping[str, str] = {
     "unstable": "too many blocks were lost to throttling or a moving clock: measure again",
     "suspect": "faster than the hardware can be: look at what it skips",
 }
+BOUNDS: Mapping[str, str] = {"memory": "memory", "arithmetic": "FLOPs"}
 FLOOR = 0.004
 """|log ratio| of a side against itself above which a reading deserves a word."""
 
@@ -59,7 +61,7 @@ def tell_timing(timing: Timing) -> None:
             f"{each.low:.3f} to {each.high:.3f}",
             milliseconds(each.candidate_ms.p50),
             milliseconds(each.baseline_ms.p50),
-            "-" if share_of_roof(each) is None else f"{share_of_roof(each):.0%}",
+            share_of_roof(each),
             f"{each.floor:.2%}",
         )
     lines: list[Text | Table] = [head]
@@ -76,11 +78,10 @@ def tell_timing(timing: Timing) -> None:
     console.print(Panel(body, title=f"speed ({kind})", title_align="left", box=box.ROUNDED, expand=False))
 
 
-def share_of_roof(reading: Reading) -> float | None:
-    """Part of the roof that the candidate reaches: 1 is as fast as the chip can be; None where no roof is known."""
-    return (
-        reading.roof_ms / reading.candidate_ms.p50 if reading.roof_ms and reading.candidate_ms.p50 else None
-    )
+def share_of_roof(reading: Reading) -> str:
+    """Part of the chip's peak that the candidate reaches, and in what; `-` where none is known."""
+    found = reached(reading)
+    return "-" if found is None else f"{found[1]:.0%} {BOUNDS[found[2]]}"
 
 
 def milliseconds(value: float) -> str:

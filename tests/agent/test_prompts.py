@@ -167,7 +167,7 @@ def test_an_unknown_version_is_refused(version: str) -> None:
 
 def test_the_digest_changes_with_a_byte_of_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(TEMPLATES / DEFAULT, tmp_path / "v1")
-    before = digest("v1")
+    before = digest(DEFAULT)
     monkeypatch.setattr(prompts, "TEMPLATES", tmp_path)
     fresh = digest.__wrapped__
     assert fresh("v1") == before

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 
 from sandbox.cuda.wire import Gpu
 from tasks.schema import DType
+from tools.evaluation import Reading
 
 Bound: TypeAlias = Literal["memory", "arithmetic", "launch"]
 
@@ -82,3 +83,15 @@ def roof_ms(
     """The milliseconds of `roof_of`."""
     work = {"flops": flops, "moved": moved, "set_bytes": set_bytes, "sets": sets, "window": window}
     return roof_of(gpu, dtypes=dtypes, **work)[0]
+
+
+def reached(reading: Reading) -> tuple[float, float, Bound] | None:
+    """(milliseconds at the chip's peak, share of that peak which the candidate reaches, what bounds it), for people and models to aim at.
+
+    Unlike the roof itself this takes nothing off for clever algorithms. None where no roof is known, or where a launch alone is longer.
+    """
+    ours = reading.candidate_ms.p50
+    if not reading.roof_ms or not ours or reading.bound in ("", "launch"):
+        return None
+    peak = reading.roof_ms / (SAVINGS if reading.bound == "arithmetic" else 1.0)
+    return peak, peak / ours, reading.bound
