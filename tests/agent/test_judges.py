@@ -1,0 +1,79 @@
+"""Judging on GPUs: many processes check, one a GPU times, each keeps to its GPU, and a late one takes all it started with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.judges import GpuJudges
+from sandbox.keeper import Keeper
+from tests.sandbox.test_pool import gone, pids
+from tools.evaluation import Evaluation
+from tools.ladder import Job, StageResult
+
+JOB = Job(task="affine", arch="sm_90a", text="", device="cuda", gpus=(3, 5))
+Seen = tuple[int, tuple[int, ...], bool]
+
+
+def look(job: Job, evaluation: Evaluation | None) -> Seen:
+    """Who judges what, after a while in which others come."""
+    time.sleep(0.2)
+    return os.getpid(), job.gpus, job.ahead
+
+
+def timing(job: Job, evaluation: Evaluation | None) -> StageResult:
+    return look(job, evaluation)  # type: ignore[return-value]  # whatever a stage gives is passed on
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def hang_with_a_worker(job: Job, evaluation: Evaluation | None) -> None:
+    """As a judge whose GPU worker hangs with it."""
+    assert job.text
+    keeper = Keeper()
+    Path(job.text).write_text(f"{os.getpid()} {keeper.call(pid, seconds=30)}")
+    time.sleep(1000)
+
+
+@pytest.fixture
+async def judges() -> AsyncIterator[GpuJudges]:
+    made = GpuJudges(timing, (3, 5), workers=3, memory_bytes=1 << 30, seconds=60)
+    yield made
+    await made.close()
+
+
+async def test_each_process_keeps_to_one_gpu_and_one_a_gpu_times(judges: GpuJudges) -> None:
+    checks = [judges.call(look, JOB, None) for _ in range(6)]
+    times = [judges.call(timing, JOB, None) for _ in range(4)]
+    seen: list[Seen] = await asyncio.gather(*checks, *times)
+    checking, measuring = set(seen[:6]), set(seen[6:])
+    assert sorted(gpus for _, gpus, _ in checking) == [(3,), (3,), (5,)]
+    assert sorted(gpus for _, gpus, _ in measuring) == [(3,), (5,)]
+    assert len({process for process, _, _ in checking | measuring}) == 5
+    assert not any(ahead for _, _, ahead in seen), "who checks does not begin what only timing needs"
+
+
+async def test_little_work_stays_with_one_process(judges: GpuJudges) -> None:
+    seen = [await judges.call(look, JOB, None) for _ in range(3)]
+    assert len(set(seen)) == 1
+
+
+async def test_a_judge_that_is_given_up_takes_its_gpu_worker_with_it(
+    judges: GpuJudges, tmp_path: Path
+) -> None:
+    file = tmp_path / "pids"
+    job = Job(task="affine", arch="sm_90a", text=str(file), device="cuda")
+    call = asyncio.create_task(judges.call(hang_with_a_worker, job, None))
+    judge, worker = await pids(file)
+    assert judge != worker
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await gone(judge, worker)
