@@ -2,29 +2,28 @@
 
 State lives in this module from call to call (`sandbox.keeper`). A kernel that faults or hangs comes back as a `Stop`; after one the
 context is spent, the driver is not touched again, and the judge kills the process. A launch that no device would take raises
-LaunchRefused before it is made; a driver that fails by itself raises InfraError.
-
-What kernels print is caught: the child's stdout is an unlinked file, read up to a limit and cut after every run.
+LaunchRefused before it is made; a driver that fails by itself raises InfraError, and the judge replaces the worker then too. A run that
+is refused or fails gives back the memory it held.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import random
 import struct
-import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from sandbox.cuda import kernels, launching
-from sandbox.cuda.driver import Driver, DriverError, Geometry, pointer, wait
+from sandbox.cuda.driver import Driver, DriverError, Geometry, wait
+from sandbox.cuda.harness import Harness
 from sandbox.cuda.launching import KERNEL_FAULTS, Module, admit, broken, refused
 from sandbox.cuda.memory import Memory, Place
 from sandbox.cuda.params import ParamSpace, furnish, param_spaces
+from sandbox.cuda.printed import Printed
 from sandbox.cuda.rings import Rings
 from sandbox.cuda.wire import Gpu, Lap, Lapped, Load, Loaded, Ran, Ring, Run, Stop
 from tasks.errors import InfraError
@@ -57,12 +56,12 @@ class _Service:
 
     gpu: Gpu
     driver: Driver
-    printed: IO[bytes]
+    printed: Printed
     memory: Memory
     rings: Rings
+    harness: Harness
     event: int
     modules: dict[int, Module] = field(default_factory=dict[int, Module])
-    harness: dict[str, int] = field(default_factory=dict[str, int])
     allowed: set[tuple[int, int, bool]] = field(default_factory=set[tuple[int, int, bool]])
     flight: _Flight | None = None
     spent: bool = False
@@ -81,15 +80,14 @@ def start(gpu: int, driver: str) -> Gpu:
         raise InfraError("the GPU worker is started already")
     module, _, name = driver.partition(":")
     made: Driver = getattr(importlib.import_module(module), name)()
-    printed = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-    os.dup2(printed.fileno(), 1)
+    printed = Printed()
     try:
         found = made.open(gpu)
         event = made.event()
     except DriverError as error:
         raise InfraError(f"GPU {gpu} cannot be used: {error}") from None
     found = replace(found, start_seconds=time.monotonic() - began)
-    _SERVICE.append(_Service(found, made, printed, Memory(made), Rings(made), event))
+    _SERVICE.append(_Service(found, made, printed, Memory(made), Rings(made), Harness(made, found), event))
     return found
 
 
@@ -125,7 +123,7 @@ def run(asked: Run) -> Ran:
     )
     copies: dict[str, int] = {}
     with _held(here, places, copies):
-        _cut(here.printed)
+        here.printed.cut()
         _sound(lambda: _furnish(here, asked, places))
         addresses = {name: place.address for name, place in places.items()}
         spaces = _sound(lambda: param_spaces(here.driver, asked.work, addresses, copies))
@@ -154,8 +152,7 @@ def canary() -> float:
         driver = here.driver
         space = driver.alloc(4 * threads)
         driver.fill(space, 0, 4 * threads)
-        params = pointer(space) + struct.pack("<I", seed)
-        driver.launch(_harness(here, "canary"), Geometry((threads // 256, 1, 1), (256, 1, 1)), params, (0, 8))
+        here.harness.canary(space, seed)
         driver.record(here.event)
         if not wait(driver, here.event, HARNESS_SECONDS):
             raise InfraError(
@@ -184,7 +181,7 @@ def ring(wanted: Ring) -> int:
     here = _here()
     module = _module(here, wanted.work.module)
     geometries = [admit(here.driver, here.gpu, module, each, here.allowed) for each in wanted.work.launches]
-    return _sound(lambda: here.rings.make(wanted, module, geometries, _harness(here, "hold")))
+    return _sound(lambda: here.rings.make(wanted, module, geometries, here.harness.function("hold")))
 
 
 def lap(asked: Lap) -> Lapped:
@@ -241,10 +238,9 @@ def _furnish(here: _Service, asked: Run, places: Mapping[str, Place]) -> None:
 
 def _prepare(here: _Service, asked: Run) -> None:
     """What comes before the first launch."""
-    one = Geometry((1, 1, 1), (32, 1, 1))
     for _ in range(asked.dummies):
-        here.driver.launch(_harness(here, "nothing"), one, b"", ())
-    _stain_shared(here, asked.poison)
+        here.harness.nothing()
+    here.harness.stain(asked.poison)
 
 
 def _fly(here: _Service, flight: _Flight, seconds: float) -> Ran:
@@ -258,7 +254,7 @@ def _fly(here: _Service, flight: _Flight, seconds: float) -> Ran:
     addresses = {name: place.address for name, place in flight.places.items()}
     if stop is not None:
         here.spent = stop.code != "TIMEOUT"
-        text, dropped = _text(here.printed, asked.stdout_bytes)
+        text, dropped = here.printed.take(asked.stdout_bytes)
         return Ran({}, stop, stdout=text, stdout_dropped=dropped, addresses=addresses, seconds=spent)
     done = _sound(lambda: _collect(here, asked, flight.module, flight.places))
     _sound(lambda: _let_go(here, flight.places, flight.copies))
@@ -290,7 +286,7 @@ def _launches(here: _Service, flight: _Flight, seconds: float) -> Stop | None:
 
 def _collect(here: _Service, asked: Run, module: Module, places: Mapping[str, Place]) -> Ran:
     driver = here.driver
-    text, dropped = _text(here.printed, asked.stdout_bytes)
+    text, dropped = here.printed.take(asked.stdout_bytes)
     values: dict[str, bytes] = {}
     for name in asked.globals:
         found = driver.variable(module.handle, name)
@@ -309,40 +305,6 @@ def _collect(here: _Service, asked: Run, module: Module, places: Mapping[str, Pl
         stdout=text,
         stdout_dropped=dropped,
     )
-
-
-def _stain_shared(here: _Service, byte: int) -> None:
-    """Fill the shared memory of every multiprocessor: a kernel that reads what it did not write sees `byte`."""
-    size = here.gpu.shared_optin // 16 * 16
-    geometry = Geometry(
-        (here.gpu.multiprocessors * kernels.STAIN_ROUNDS, 1, 1), (kernels.STAIN_THREADS, 1, 1), shared=size
-    )
-    here.driver.launch(_harness(here, "stain"), geometry, struct.pack("<II", size, byte * 0x01010101), (0, 4))
-
-
-def _harness(here: _Service, name: str) -> int:
-    """A kernel of our own."""
-    if not here.harness:
-        driver = here.driver
-        module = driver.load(kernels.PTX.encode() + b"\0")
-        here.harness = {
-            each: driver.function(module, each) for each in ("canary", "hold", "stain", "nothing")
-        }
-        driver.allow(here.harness["stain"], here.gpu.shared_optin // 16 * 16, False)
-    return here.harness[name]
-
-
-def _text(printed: IO[bytes], most: int) -> tuple[bytes, int]:
-    """What was printed since the last cut, up to `most` bytes, and how much more there was."""
-    size = os.fstat(printed.fileno()).st_size
-    data = os.pread(printed.fileno(), min(size, most), 0)
-    _cut(printed)
-    return data, size - len(data)
-
-
-def _cut(printed: IO[bytes]) -> None:
-    os.ftruncate(printed.fileno(), 0)
-    os.lseek(printed.fileno(), 0, os.SEEK_SET)
 
 
 def _here() -> _Service:
