@@ -21,6 +21,7 @@ from tools.evaluation import Verdict
 from tools.measure import Measured, ahead, measure
 from tools.timing import arms, bench
 from tools.timing.arms import Referee
+from tools.timing.schedule import FEWEST
 
 DRIVER = "tests.tools.timing.double:Double"
 
@@ -87,7 +88,8 @@ def test_a_candidate_is_timed_against_the_baseline_and_every_sample_is_kept(
     assert found.note.split(" x ")[1].startswith("torch (")
     kept = json.loads(found.blobs["samples.json"])
     (samples,) = kept["readings"]
-    assert len(samples["blocks"]) == reading.pairs + reading.dropped >= 20
+    # The baseline runs on this machine's processor: where it is busy, the budget of time allows fewer blocks than 20.
+    assert len(samples["blocks"]) == reading.pairs + reading.dropped >= FEWEST
     laps = [lap for block in samples["blocks"] for lap in block["laps"]]
     assert {lap["side"] for lap in laps} == {"A", "B"}
     assert all(lap["ms"] > 0 and lap["at"] > 0 for lap in laps)
