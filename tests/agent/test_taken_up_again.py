@@ -13,9 +13,12 @@ from agent.models.base import Unavailable
 from agent.models.factory import ModelOptions
 from agent.models.instant import InstantModel
 from agent.models.retry import Policy
+from agent.prompts import digest
 from agent.runner import Parts, resume, run
 from tasks.errors import InputError
 from tests.agent.doubles import ROOT, TOOLS, Inline
+from traces.events import Feedback
+from traces.ledger import read_events
 from traces.store import open_run
 
 RIGHT = "verdict: correct targets: yes"
@@ -84,3 +87,34 @@ def test_an_address_with_a_password_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds a password"):
         run(RunConfig(model="instant:x", tasks=("affine",), options=options), tmp_path, parts=parts())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_goes_on_with_the_templates_that_were_the_newest_when_it_began(tmp_path: Path) -> None:
+    silent = Parts(model=InstantModel(["no kernel"]), judge=Inline())
+    config = RunConfig(
+        model="instant:x",
+        tasks=("affine",),
+        turns=2,
+        samples=2,
+        parallel=1,
+        template="v1",
+        run_budget=Budget(tokens=1),
+    )
+    summary = run(config, tmp_path, name="r", parts=silent)
+    assert summary.ended < 2
+    file = summary.path / "run.json"
+    about = json.loads(file.read_text())
+    about["config"] |= {"template": None, "run_budget": {}}
+    file.write_text(json.dumps(about))
+    assert resume(summary.path, parts=silent).ended == 2
+    told = [
+        event
+        for path in (summary.path / "episodes").iterdir()
+        for event in read_events(path)
+        if isinstance(event, Feedback)
+    ]
+    assert {event.template for event in told} == {digest("v1")}
+    about["prompts"] = "0" * 64
+    file.write_text(json.dumps(about))
+    with pytest.raises(InputError, match="begun with graph and prompts"):
+        resume(summary.path, parts=silent)
