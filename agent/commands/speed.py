@@ -38,8 +38,8 @@ FLOOR = 0.004
 """|log ratio| of a side against itself above which a reading deserves a word."""
 
 
-def tell_timing(timing: Timing) -> None:
-    """A panel: every reading, then the card."""
+def tell_timing(timing: Timing, *, in_loop: bool = False) -> None:
+    """A panel: every reading, then the card. in_loop: a run took it to steer itself."""
     head = Text.assemble(
         (f"{timing.speedup:.3f} x", f"bold {STYLES[timing.verdict]}"),
         f" {timing.baseline} ",
@@ -74,7 +74,7 @@ def tell_timing(timing: Timing) -> None:
     body = Table.grid(padding=0)
     for line in lines:
         body.add_row(line)
-    kind = "confirmed" if timing.confirmed else f"{timing.mode} reading"
+    kind = "confirmed" if timing.confirmed else f"{'in-loop, ' if in_loop else ''}{timing.mode} reading"
     console.print(Panel(body, title=f"speed ({kind})", title_align="left", box=box.ROUNDED, expand=False))
 
 
@@ -143,6 +143,16 @@ def speed_text(timing: Timing | None, confirmation: Confirmation | None) -> Text
     if timing is None:
         return Text("-", "dim")
     return Text(f"{timing.speedup:.3f} x in-loop", "dim")
+
+
+def confirmed_text(confirmation: Confirmation | None) -> str:
+    """What became of a winner when it was timed again; '' when it was not."""
+    if confirmation is None:
+        return ""
+    new = confirmation.timing
+    if new is None:
+        return f", {confirmation.verdict.value} when judged again"
+    return f", confirmed: {new.speedup:.3f} x {new.baseline} ({new.low:.3f} to {new.high:.3f}), {new.verdict}"
 
 
 def tell_confirmations(records: Sequence[Confirmation]) -> None:

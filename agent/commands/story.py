@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.commands.console import console, plain, seconds_text, targets_text, verdict_row, verdict_text
-from agent.commands.speed import speed_text, tell_timing
+from agent.commands.speed import confirmed_text, speed_text, tell_timing
 from agent.winners import unconfirmed
 from tools.evaluation import Evaluation
 from tools.explain import where
@@ -21,8 +21,8 @@ MAX_LISTED = 12
 MAX_SOURCE = 160
 
 
-def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
-    """A judged candidate, cause first."""
+def tell_evaluation(evaluation: Evaluation, text: str | None = None, *, in_loop: bool = False) -> None:
+    """A judged candidate, cause first. in_loop: it was judged in a run."""
     head = Text.assemble(verdict_text(evaluation.verdict), "  ", plain(evaluation.summary))
     console.print(head)
     for each in evaluation.diagnostics[:MAX_LISTED]:
@@ -51,7 +51,7 @@ def tell_evaluation(evaluation: Evaluation, text: str | None = None) -> None:
     if evaluation.targets:
         _targets(evaluation)
     if evaluation.timing is not None:
-        tell_timing(evaluation.timing)
+        tell_timing(evaluation.timing, in_loop=in_loop)
     told = {(each.kind, each.line) for each in evaluation.diagnostics[:MAX_LISTED]}
     warnings = [
         each
@@ -190,9 +190,10 @@ def tell_episode(run: Run, episode: Episode, *, code: bool, prompts: bool) -> No
                 Syntax(plain(text), "text", line_numbers=True, word_wrap=False, background_color="default")
             )
         if evaluation is not None:
-            tell_evaluation(evaluation, text)
-    if episode.best_turn is not None:
-        console.print(f"\nbest: turn {episode.best_turn}")
+            tell_evaluation(evaluation, text, in_loop=True)
+    if episode.best is not None:
+        known = latest(run).get((episode.task_digest, episode.best.candidate or ""))
+        console.print(f"\nbest: turn {episode.best_turn}{confirmed_text(known)}")
 
 
 def _state(turn: Turn) -> Text:

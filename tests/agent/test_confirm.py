@@ -212,6 +212,9 @@ def test_the_command_shows_both_readings_and_marks_luck(
     assert re.search(r"1\.500 ±0\.3% +1\.471 ±0\.3% +faster than torch +-2\.0% winner's curse", told.out)
     after = ptxmend("show", run.path)
     assert "1.471 x confirmed" in squeezed(after.out)
+    episode = squeezed(ptxmend("show", run.path, winners(run)[0].episode.id).out)
+    assert "speed (in-loop, quick reading)" in episode
+    assert "best: turn 2, confirmed: 1.471 x torch (1.466 to 1.476), faster" in episode
     assert "ptxmend confirm" not in after.out
 
 

@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import RunConfig
 from agent.judges import GpuJudges
+from agent.runner import _judge
 from sandbox.keeper import Keeper
+from sandbox.pool import Pool
+from tasks.errors import InputError
+from tests.agent.doubles import TOOLS
+from tests.agent.timed import A100, H200, with_gpus
 from tests.sandbox.test_pool import gone, pids
 from tools.evaluation import Evaluation
 from tools.ladder import Job, StageResult
@@ -77,3 +83,14 @@ async def test_a_judge_that_is_given_up_takes_its_gpu_worker_with_it(
     with pytest.raises(asyncio.CancelledError):
         await call
     assert await gone(judge, worker)
+
+
+def test_a_run_on_gpus_has_such_judges_and_one_on_the_emulator_a_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_gpus(monkeypatch, H200, A100)
+    config = RunConfig(model="instant:x", tasks=("affine",), device="cuda", arch="sm_90a")
+    assert isinstance(_judge(config, TOOLS), GpuJudges)
+    assert isinstance(_judge(config.model_copy(update={"device": "emulator"}), TOOLS), Pool)
+    with pytest.raises(InputError, match="--gpus 1 needs a GPU that runs sm_90a"):
+        _judge(config.model_copy(update={"gpus": (1,)}), TOOLS)
