@@ -21,7 +21,7 @@ from agent.config import RunConfig
 from agent.context import Judge
 from agent.winners import Winner
 from sandbox.pool import Pool
-from tasks.errors import InfraError, InputError, PtxmendError
+from tasks.errors import CannotJudge, InfraError, InputError, PtxmendError
 from tasks.registry import LoadedTask, load_task
 from tools.devices import CUDA, usable
 from tools.evaluation import Verdict
@@ -102,7 +102,6 @@ async def _all(
     waiting = iter(todo)
     versions, ptxas = provenance.versions(), provenance.ptxas()
     environment = provenance.machine(CUDA, config.arch, gpus)
-
     failures: list[PtxmendError] = []
 
     async def on(gpu: int) -> None:
@@ -123,6 +122,9 @@ async def _all(
             judge = process()
             try:
                 result = await judge.call(climb, job, seconds=SECONDS)
+                found = result.evaluation
+                if found.verdict is Verdict.CORRECT and found.timing is None:
+                    raise CannotJudge(found.summary)  # this machine cannot time it: nothing to record
             except InfraError as error:
                 watch.failed(winner, error)
                 continue

@@ -48,7 +48,7 @@ class Confirmation(Record):
     verdict: Verdict
     """Of judging again; the timing counts only when it is correct."""
     timing: Timing | None
-    """`confirmed` is set; None when it could not be taken."""
+    """`confirmed` is set; None when the verdict is not correct."""
     note: str = ""
     """The evaluation's summary."""
     seed: int

@@ -164,10 +164,15 @@ def test_a_kernel_that_is_wrong_this_time_is_on_record_without_a_timing(tmp_path
     ]
 
 
-def test_what_cannot_be_judged_leaves_no_record_and_holds_nobody_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "outcome", [CannotJudge("the card is gone"), Verdict.CORRECT], ids=["lost", "untimed"]
+)
+def test_what_cannot_be_judged_or_timed_leaves_no_record_and_holds_nobody_up(
+    tmp_path: Path, outcome: Any
+) -> None:
     run = run_of_two(tmp_path)
-    told, added = again(run, Again(says={"winner": CannotJudge("the card is gone")}))
-    assert told.errors == ["the card is gone"]
+    told, added = again(run, Again(says={"winner": outcome}))
+    assert told.errors == ["the card is gone" if isinstance(outcome, CannotJudge) else "correct again"]
     assert [each.in_loop.speedup for each in added] == [1.2]
 
 
