@@ -65,12 +65,13 @@ class Confirmation(Record):
 
     @property
     def said(self) -> Said:
-        """Whether the new interval lies below or above that of the loop; untold: no figure to compare."""
-        if self.timing is None or self.timing.baseline != self.in_loop.baseline:
+        """Whether the new interval lies below or above that of the loop; untold: no figure, or another baseline or kind of GPU."""
+        new, old = self.timing, self.in_loop
+        if new is None or (new.baseline, new.device) != (old.baseline, old.device):
             return "untold"
-        if self.timing.high < self.in_loop.low:
+        if new.high < old.low:
             return "slower"
-        return "faster" if self.timing.low > self.in_loop.high else "agrees"
+        return "faster" if new.low > old.high else "agrees"
 
 
 class Confirmations:

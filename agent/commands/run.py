@@ -38,6 +38,12 @@ def run(
     all_turns: Annotated[
         bool, typer.Option("--all-turns", help="Do not stop an episode when its target is met.")
     ] = False,
+    speedup: Annotated[
+        float | None,
+        typer.Option(
+            help="Speedup over the first baseline that belongs to the target, by the lower end of its interval."
+        ),
+    ] = None,
     plateau: Annotated[
         int | None, typer.Option(help="End an episode after so many turns without a better kernel.", min=1)
     ] = None,
@@ -112,6 +118,7 @@ def run(
             samples=samples,
             require=families(require),
             stop_when_met=not all_turns,
+            speedup=speedup,
             plateau=plateau,
             device=resolved(device, arch, numbers(gpus)),
             gpus=numbers(gpus),

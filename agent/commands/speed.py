@@ -186,9 +186,7 @@ def _figure(timing: Timing) -> str:
 def _difference(record: Confirmation) -> Text:
     if record.verdict is not Verdict.CORRECT:
         return Text("was correct in-loop", "red")
-    if record.timing is None:
-        return Text("not timed", "yellow")
-    if record.said == "untold":
+    if record.timing is None or record.said == "untold":
         return Text("not comparable", "dim")
     change = f"{record.timing.speedup / record.in_loop.speedup - 1:+.1%}"
     if record.said == "slower":

@@ -104,13 +104,17 @@ def test_a_run_stores_what_auto_stood_for_and_screen_is_part_of_it(
     with_gpus(monkeypatch, H200)
     words = ("run", "-m", "recorded:demo", "-t", "affine", "--runs", tmp_path)
     ptxmend(*words)
-    ptxmend(*words, "--gpus", "0", "--screen")
+    ptxmend(*words, "--gpus", "0", "--screen", "--speedup", "1.2")
     ptxmend(*words, "--device", "emulator")
     assert [(each.device, each.gpus, each.screen) for each in seen] == [
         ("cuda", (), False),
         ("cuda", (0,), True),
         ("emulator", (), False),
     ]
+    assert [each.speedup for each in seen] == [None, 1.2, None]
+    refused = ptxmend(*words, "--speedup", "0")
+    assert refused.code == 2
+    assert "speedup: Input should be greater than 0; found 0.0" in squeezed(refused.err)
     assert len({each.digest for each in seen}) == 3
 
 

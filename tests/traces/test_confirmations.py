@@ -119,6 +119,7 @@ def test_a_missing_blob_and_foreign_samples_are_found(tmp_path: Path) -> None:
         (timing(1.48), "slower"),
         (timing(1.52), "faster"),
         (timing(1.48, baseline="another"), "untold"),
+        (timing(1.48, device="NVIDIA A100"), "untold"),
         (None, "untold"),
     ],
 )
