@@ -88,7 +88,7 @@ class RunConfig(Record):
     workers: int = Field(default=2, ge=1)
     """Processes that run tools; on GPUs at least one for each, and one more for each that times and does nothing else."""
     worker_bytes: int = Field(default=4 << 30, gt=0)
-    """Memory of each."""
+    """Memory of each; on GPUs at least `agent.judges.LEAST_BYTES`."""
     run_budget: Budget = Budget()
     """Of the whole run: what is left when it is used up stays open, and `resume` continues it."""
 

@@ -19,6 +19,7 @@ from typing import Protocol
 from agent import provenance
 from agent.config import RunConfig
 from agent.context import Judge
+from agent.judges import memory_of
 from agent.winners import Winner
 from sandbox.pool import Pool
 from tasks.errors import CannotJudge, InfraError, InputError, PtxmendError
@@ -64,7 +65,7 @@ def confirm(
     tasks = _tasks(config, chosen)
 
     def process() -> Judge:
-        return Pool(1, memory_bytes=config.worker_bytes, seconds=SECONDS)
+        return Pool(1, memory_bytes=memory_of(config.worker_bytes), seconds=SECONDS)
 
     with confirming(run) as kept:
         had = {(each.task_digest, each.candidate) for each in kept.records}

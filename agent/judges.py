@@ -14,6 +14,15 @@ from typing import Any
 from sandbox.pool import Pool
 from tools.ladder import Job, StageFunction
 
+LEAST_BYTES = 16 << 30
+"""Memory that a process which judges on a GPU may use at the least: workloads are larger there than on the emulator. A limit, reserved
+nowhere; its GPU worker and its referee are children without one."""
+
+
+def memory_of(config_bytes: int) -> int:
+    """The limit of a process that judges on a GPU, where a run grants each of its processes so much."""
+    return max(config_bytes, LEAST_BYTES)
+
 
 @dataclass(frozen=True, slots=True)
 class _Lane:

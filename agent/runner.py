@@ -280,13 +280,13 @@ def _judge(config: RunConfig, tools: Tools) -> Judge:
 
     if resolved(config.device, config.arch, config.gpus) != CUDA:
         return Pool(config.workers, memory_bytes=config.worker_bytes, seconds=config.stage_seconds)
-    from agent.judges import GpuJudges
+    from agent.judges import GpuJudges, memory_of
 
     return GpuJudges(
         tools.stages[Stage.MEASURE],
         usable(config.arch, config.gpus),
         workers=config.workers,
-        memory_bytes=config.worker_bytes,
+        memory_bytes=memory_of(config.worker_bytes),
         seconds=config.stage_seconds,
     )
 

@@ -197,6 +197,24 @@ def test_a_task_that_changed_is_not_comparable(tmp_path: Path) -> None:
         again(run, Again(), chosen=[replace(winners(run)[0], episode=other)])
 
 
+def test_each_candidate_gets_a_process_of_its_own_with_room_for_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agent import confirmation
+    from agent.judges import LEAST_BYTES
+
+    made: list[tuple[int, int]] = []
+
+    def pool(size: int, *, memory_bytes: int, seconds: float) -> Inline:
+        made.append((size, memory_bytes))
+        return Inline()
+
+    monkeypatch.setattr(confirmation, "Pool", pool)
+    run = run_of_two(tmp_path)
+    confirm(run, winners(run), Told(), climb=Again().climb)
+    assert made == [(1, LEAST_BYTES)] * 2
+
+
 # --- the command --------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import RunConfig
-from agent.judges import GpuJudges
+from agent.judges import LEAST_BYTES, GpuJudges, memory_of
 from agent.runner import _judge
 from sandbox.keeper import Keeper
 from sandbox.pool import Pool
@@ -38,6 +39,19 @@ def timing(job: Job, evaluation: Evaluation | None) -> StageResult:
 
 def pid() -> int:
     return os.getpid()
+
+
+def limits() -> dict[str, int]:
+    return {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in ("DATA", "AS")}
+
+
+def limits_of_both(job: Job, evaluation: Evaluation | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Of a judge, and of a child such as a GPU's worker or a referee."""
+    keeper = Keeper()
+    try:
+        return limits(), keeper.call(limits, seconds=30)
+    finally:
+        keeper.kill()
 
 
 def hang_with_a_worker(job: Job, evaluation: Evaluation | None) -> None:
@@ -94,3 +108,26 @@ def test_a_run_on_gpus_has_such_judges_and_one_on_the_emulator_a_pool(
     assert isinstance(_judge(config.model_copy(update={"device": "emulator"}), TOOLS), Pool)
     with pytest.raises(InputError, match="--gpus 1 needs a GPU that runs sm_90a"):
         _judge(config.model_copy(update={"gpus": (1,)}), TOOLS)
+
+
+@pytest.mark.parametrize("stage", ["checks", "times"])
+async def test_a_judge_is_bounded_and_what_holds_its_gpu_is_not(stage: str) -> None:
+    timer = limits_of_both if stage == "times" else timing
+    made = GpuJudges(timer, (3,), workers=1, memory_bytes=memory_of(1 << 30), seconds=60)  # type: ignore[arg-type]
+    try:
+        judge, child = await made.call(limits_of_both, JOB, None)
+    finally:
+        await made.close()
+    hard = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1] for name in ("DATA", "AS")}
+    assert judge["DATA"] == LEAST_BYTES
+    assert child == hard, "a driver maps far more than it uses, and a referee holds the largest references"
+
+
+def test_a_run_that_grants_more_is_given_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(monkeypatch, H200)
+    given: list[int] = []
+    monkeypatch.setattr("agent.judges.GpuJudges", lambda *_, memory_bytes, **__: given.append(memory_bytes))
+    config = RunConfig(model="instant:x", tasks=("affine",), device="cuda")
+    for bytes_ in (1 << 30, 64 << 30):
+        _judge(config.model_copy(update={"worker_bytes": bytes_}), TOOLS)
+    assert given == [LEAST_BYTES, 64 << 30]
