@@ -102,7 +102,11 @@ def card(timing: Timing) -> str:
         if seen is not None:
             low, high = (f"{value:.0f}" for value in seen)
             parts.append(f"{name} {low if low == high else f'{low} to {high}'} {unit}".strip())
+    if clocks.sm_mhz is not None and not clocks.throttle:
+        parts.append("no throttling seen")
     parts.append(f"{sum(each.pairs for each in timing.readings)} blocks in {timing.seconds:.1f} s")
+    if timing.readings and all(each.checked for each in timing.readings):
+        parts.append("outputs of timed runs checked")
     return ", ".join(part for part in parts if part)
 
 
@@ -126,6 +130,8 @@ def warnings(timing: Timing) -> list[str]:
 
 def _of_card(clocks: Clocks) -> list[str]:
     found: list[str] = []
+    if clocks.sm_mhz is None and not clocks.throttle:
+        found.append("the card's clocks could not be read: throttling would not be seen")
     if clocks.throttle:
         found.append(f"the card was held back: {', '.join(clocks.throttle)}")
     if clocks.mig:

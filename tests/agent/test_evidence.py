@@ -187,3 +187,27 @@ def test_a_verdict_that_is_no_figure_is_explained(monkeypatch: pytest.MonkeyPatc
     with screen.capture() as taken:
         panel.tell_timing(timing(1.0, verdict=said))
     assert f"{said}: {panel.MEANINGS[said]}" in taken.get()
+
+
+def _shown(monkeypatch: pytest.MonkeyPatch, **more: Any) -> str:
+    screen = Console(width=200, highlight=False)
+    monkeypatch.setattr(panel, "console", screen)
+    with screen.capture() as taken:
+        panel.tell_timing(timing(1.5, **more))
+    return taken.get()
+
+
+def test_a_sound_reading_says_what_makes_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = _shown(monkeypatch)
+    assert "no throttling seen, 40 blocks in 0.4 s, outputs of timed runs checked" in text
+    assert "!" not in text
+
+
+def test_a_card_that_does_not_tell_is_not_one_that_ran_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = _shown(monkeypatch, clocks=Clocks())
+    assert "! the card's clocks could not be read: throttling would not be seen" in text
+    assert "no throttling seen" not in text
+    unchecked = timing(1.5).readings[0].model_copy(update={"checked": False})
+    text = _shown(monkeypatch, readings=(unchecked,))
+    assert "outputs of timed runs checked" not in text
+    assert "! no output of a timed run was compared with the reference" in text
